@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from sotopia_env.envs.moves import NumericForm
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.outcomes.facts import Distribution
+from sotopia_env.outcomes.facts import Distribution, PublicVariable
+from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.menu import names_in
 from sotopia_env.outcomes.space import OPTION
 from sotopia_env.outcomes.specification import BallotRules
+from sotopia_env.outcomes.table import TableView
 from sotopia_env.outcomes.worth import BallotWorth, FactsWorth, Worth
 from sotopia_env.policies.negotiators.bidding import ranking
 from sotopia_env.tasks import phrase
@@ -49,6 +51,9 @@ class NumericFacts:
         size: the length of an observation.
     """
 
+    binding = MoveKind.VOTE
+    """The kind of the moves for options."""
+
     def __init__(self, variables: int, values: int, options: int) -> None:
         self._limits = variables, values, options
         self.actions = FIRST_MOVE + options + variables * (values + 2)
@@ -65,8 +70,11 @@ class NumericFacts:
 
     def check(self, task: Task) -> None:
         """Raises :class:`InvalidValueError` unless the task has facts that fit into the form."""
-        if task.scenario.facts is None:
+        if task.scenario.facts is None or game_rules(task) is not None:
             raise InvalidValueError(field="task", expected="tasks with facts, like the others", got=task.id)
+        self._check_sizes(task)
+
+    def _check_sizes(self, task: Task) -> None:
         if any(size > limit for size, limit in zip(_sizes(task), self._limits, strict=True)):
             expected = "at most {} variables of {} options, and {} options of a ballot".format(*self._limits)
             raise InvalidValueError(field="task", expected=expected, got=Verbatim(f"more in {task.id!r}"))
@@ -75,13 +83,12 @@ class NumericFacts:
         """Returns the observation as numbers."""
         variables, values, options = self._limits
         facts, table = observation.briefing.facts, observation.table
-        assert facts is not None
         assert table is not None
-        beliefs = facts.beliefs(table.knowledge)
+        beliefs = {} if facts is None else facts.beliefs(table.knowledge)
         chances, requests = np.zeros((variables, values)), np.zeros(variables)
         statements = np.zeros_like(chances)
         latest, questions = _statements(observation)
-        for row, (name, variable) in enumerate(facts.variables.items()):
+        for row, (name, variable) in enumerate(_variables(observation).items()):
             chances[row, : len(variable.options)] = [beliefs[name][option] for option in variable.options]
             for _, value in (pair for pair in latest.items() if pair[0][1] == name):
                 statements[row, variable.options.index(value)] += 1
@@ -89,13 +96,20 @@ class NumericFacts:
         seats, left = max(1, len(observation.briefing.partners)), observation.own_turns_left()
         votes, worths = np.zeros(options), np.zeros(options)
         for position, option in enumerate(_options(observation)):
-            votes[position] = sum(v == option for v in table.votes.options.values()) if table.votes else 0
-            worths[position] = _utility(observation.briefing.worth, option, _options(observation), beliefs)
+            votes[position] = self._support(table, option)
+            worths[position] = self._worth(observation, option, beliefs)
         time = [left / max(1, left + observation.own_turns)]
         parts = (
             time, chances.ravel(), statements.ravel() / seats, requests / seats, votes / (seats + 1), _bounded(worths)
         )  # fmt: skip
         return np.concatenate(parts).astype(np.float32)
+
+    def _support(self, table: TableView, option: str) -> float:
+        """The number of seats that the viewer sees to be for an option."""
+        return sum(vote == option for vote in table.votes.options.values()) if table.votes else 0
+
+    def _worth(self, observation: Observation, option: str, beliefs: Mapping[str, Distribution]) -> float:
+        return _utility(observation.briefing.worth, option, _options(observation), beliefs)
 
     def mask(self, observation: Observation) -> NDArray[np.bool_]:
         """Returns which actions are open; bool, shape (actions,). Only ``WAIT`` when the seat is not to act."""
@@ -125,16 +139,15 @@ class NumericFacts:
     def _move(self, observation: Observation, index: int) -> Move | None:
         """The move of an index; ``None`` if the task has none there."""
         _, values, options = self._limits
-        facts = observation.briefing.facts
-        assert facts is not None
+        variables = _variables(observation)
         index -= FIRST_MOVE
         if index < options:
             choices = _options(observation)
-            return Move(MoveKind.VOTE, choices[index]) if index < len(choices) else None
+            return Move(self.binding, choices[index]) if index < len(choices) else None
         row, column = divmod(index - options, values + 2)
-        if row >= len(facts.variables):
+        if row >= len(variables):
             return None
-        variable = [*facts.variables.values()][row]
+        variable = [*variables.values()][row]
         if column < values:
             names = variable.options
             return Move(MoveKind.STATE, {variable.name: names[column]}) if column < len(names) else None
@@ -163,14 +176,24 @@ def _bounded(utilities: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _sizes(task: Task) -> tuple[int, int, int]:
-    facts, spec = task.scenario.facts, task.scenario.outcome
-    assert facts is not None
-    options = len(spec.protocol.options) if spec is not None and spec.protocol.kind == "ballot" else 0
-    return len(facts.variables), max(len(variable.options) for variable in facts.variables), options
+    facts, spec, options = task.scenario.facts, task.scenario.outcome, 0
+    if spec is not None and isinstance(spec.protocol, BallotRules):
+        options = len(spec.protocol.options)
+    elif spec is not None and isinstance(spec.protocol, ChoicesRules):
+        options = max(len(spec.protocol.menu_of(agent)) for agent in task.agents)
+    variables = () if facts is None else facts.variables
+    return len(variables), max((len(variable.options) for variable in variables), default=0), options
+
+
+def _variables(observation: Observation) -> Mapping[str, PublicVariable]:
+    facts = observation.briefing.facts
+    return {} if facts is None else facts.variables
 
 
 def _options(observation: Observation) -> tuple[str, ...]:
     rules = observation.briefing.rules
+    if isinstance(rules, ChoicesRules):
+        return rules.menu_of(observation.agent)
     return rules.options if rules is not None and rules.kind == "ballot" else ()
 
 
@@ -186,6 +209,56 @@ def _statements(observation: Observation) -> tuple[dict[tuple[str, str], str], s
             elif kind is MoveKind.ASK:
                 questions |= {(turn.actor, name) for name in names_in(content)}
     return values, questions
+
+
+class NumericGame(NumericFacts):
+    """The observations, actions and masks of one seat of a game of choices, as numbers.
+
+    As :class:`NumericFacts`, with options in place of those of a ballot: the share of the seats that the viewer saw to
+    choose each in the last round, and its mean payoff in a round if the others choose at random, 1 for the best payoff
+    of a round. Then three numbers more: the share of the rounds that is left, the seat's payoff so far as a share of
+    the best that so many rounds could bring, and the stock as a share of its capacity (or of its start). A contract
+    cannot be proposed in numbers.
+    """
+
+    binding = MoveKind.CHOOSE
+
+    def __init__(self, variables: int, values: int, options: int) -> None:
+        super().__init__(variables, values, options)
+        self.size += 3
+
+    def check(self, task: Task) -> None:
+        """Raises :class:`InvalidValueError` unless the task is a game that fits into the form."""
+        if game_rules(task) is None:
+            raise InvalidValueError(field="task", expected="games of choices, like the others", got=task.id)
+        self._check_sizes(task)
+
+    def numbers(self, observation: Observation) -> NDArray[np.float32]:
+        """Returns the observation as numbers."""
+        game, table = observation.briefing.game, observation.table
+        assert game is not None
+        assert table is not None
+        assert table.rounds is not None
+        rounds, seat = table.rounds, game.agents.index(observation.agent)
+        best, number, stock = game.best(seat), len(rounds.played), game.rules.stock
+        paid = rounds.paid.get(observation.agent, 0.0) / (best * number) if best * number > 0 else 0.0
+        level = 0.0 if stock is None else (rounds.stock or 0.0) / (stock.capacity or stock.start or 1.0)
+        more = _bounded(np.array([1 - number / rounds.total, min(paid, 1.0), min(level, 1.0)]))
+        return np.concatenate((super().numbers(observation), more)).astype(np.float32)
+
+    def _support(self, table: TableView, option: str) -> float:
+        assert table.rounds is not None
+        if table.rounds.counts:
+            return table.rounds.counts[-1].get(option, 0)
+        return table.rounds.played[-1].count(option) if table.rounds.played else 0
+
+    def _worth(self, observation: Observation, option: str, beliefs: Mapping[str, Distribution]) -> float:
+        game = observation.briefing.game
+        assert game is not None
+        seat = game.agents.index(observation.agent)
+        best = game.best(seat)
+        # What a delegated choice brings depends on the others' delegations, so no number is given for it.
+        return game.means(seat).get(option, 0.0) / best if best > 0 else 0.0
 
 
 class NumericBallot(NumericFacts):
@@ -247,6 +320,12 @@ def ballot_rules(task: Task) -> BallotRules | None:
     return spec.protocol
 
 
+def game_rules(task: Task) -> ChoicesRules | None:
+    """Returns the rules of a game of choices, and ``None`` for any other task."""
+    spec = task.scenario.outcome
+    return spec.protocol if spec is not None and isinstance(spec.protocol, ChoicesRules) else None
+
+
 def numeric_form(tasks: Iterable[Task], offers: int) -> NumericForm | NumericFacts:
     """Returns the numeric form of tasks: that of the first task, whether it has facts, is a ballot or an agreement.
 
@@ -256,7 +335,10 @@ def numeric_form(tasks: Iterable[Task], offers: int) -> NumericForm | NumericFac
     samples = list(tasks)
     first = samples[0]
     form: NumericForm | NumericFacts
-    if first.scenario.facts is not None:
+    if game_rules(first) is not None:
+        games = [task for task in samples if game_rules(task) is not None]
+        form = NumericGame(*map(max, *map(_sizes, games), (0, 0, 0)))
+    elif first.scenario.facts is not None:
         with_facts = [task for task in samples if task.scenario.facts is not None]
         form = NumericFacts(*map(max, *map(_sizes, with_facts), (1, 2, 0)))
     elif ballot_rules(first) is not None:

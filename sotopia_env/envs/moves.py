@@ -140,6 +140,6 @@ def check_agreement(task: Task) -> None:
         kind = "one without an outcome" if spec is None else f"a task of {spec.protocol.kind}"
         raise InvalidValueError(
             field="task",
-            expected="all agreements, all ballots, or all with facts",
+            expected="all agreements, all ballots, all games, or all with facts",
             got=Verbatim(f"{kind}, {task.id!r}"),
         )

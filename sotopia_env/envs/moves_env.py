@@ -46,7 +46,8 @@ class SotopiaMovesEnv(gymnasium.Env[NDArray[np.float32], int]):
     as sb3-contrib's MaskablePPO expects.
 
     Args:
-        task: as in :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, all ballots, or all with facts.
+        task: as in :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, all ballots, all games, or
+            all with facts.
         partner: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
         focal_seat: see :class:`~sotopia_env.envs.gymnasium_env.SotopiaSingleAgentEnv`.
         offers: the number of offers to choose from.
@@ -126,7 +127,8 @@ class NumericEpisodeEnv(EpisodeEnv):
         offers: the number of offers to choose from.
         action_masks: where the mask is: in each ``"observation"``; or in each ``"info"`` under ``action_mask``, so that
             an observation is the array alone, as wrappers such as SuperSuit's need it.
-        options: see :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, all ballots, or all with facts.
+        options: see :class:`~sotopia_env.envs.options.EnvOptions`; all agreements, all ballots, all games, or
+            all with facts.
 
     Raises:
         InvalidValueError: an argument has an invalid value, or a task does not fit the form of the others.

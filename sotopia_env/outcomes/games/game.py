@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from sotopia_env.outcomes.games.payoffs import AmountsWorth, GameWorth
+from sotopia_env.outcomes.games.payoffs import AmountsWorth, GameWorth, amount_of
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.valuation import WorthForm, exact_decimal
 
@@ -70,7 +70,7 @@ class Game:
         assert isinstance(worth, AmountsWorth)
         level = Fraction(exact_decimal(stock.start))
         for _ in range(self.rules.rounds):
-            amounts = stock.received(level, [Fraction(option) for option in profile])
+            amounts = stock.received(level, [amount_of(option) for option in profile])
             total += worth.gain_of(seat, amounts)
             level = stock.after(level, sum(amounts, Fraction(0)))
         if stock.goal is not None and level >= exact_decimal(stock.goal):
@@ -92,13 +92,20 @@ class Game:
 
     @cached_property
     def cooperation(self) -> Row:
-        """The first profile with the greatest welfare: of all where these are few, else of those of equal choices."""
+        """The profile that is best for all together, and of several the one in which the worst seat gets most.
+
+        Of all profiles where these are few, and otherwise of those in which all choose alike.
+        """
         size = 1
         for own in self.options:
             size *= len(own)
         if size <= _MOST_TRIED and self.rules.stock is None:
-            return max(self.profiles(), key=self.welfare)
+            return max(self.profiles(), key=self._merit)
         return max(((option,) * len(self.agents) for option in self.options[0]), key=self.welfare)
+
+    def _merit(self, profile: Row) -> tuple[Fraction, Fraction]:
+        gains = [self.gain(seat, profile) for seat, worth in enumerate(self.worths) if worth is not None]
+        return sum(gains, Fraction(0)), min(gains)
 
     @cached_property
     def _punishments(self) -> dict[int, str]:
@@ -128,10 +135,27 @@ class Game:
 
         return max(self.options[seat], key=mean)
 
-    def reply_to_any(self, seat: int) -> str:
-        """Returns the option of ``seat`` with the highest mean payoff if the others choose at random."""
+    @cached_property
+    def _means(self) -> dict[int, dict[str, float]]:
+        return {}
 
-        def total(option: str) -> Fraction:
-            return sum((self.gain(seat, profile) for profile in self.tried(seat, option)), Fraction(0))
+    def means(self, seat: int) -> dict[str, float]:
+        """Returns the mean payoff of a round for each option of ``seat`` if the others choose at random."""
+        if seat not in self._means:
+            rows = {
+                option: [self.gain(seat, profile) for profile in self.tried(seat, option)]
+                for option in self.options[seat]
+            }
+            self._means[seat] = {option: float(sum(row, Fraction(0)) / len(row)) for option, row in rows.items()}
+        return self._means[seat]
 
-        return max(self.options[seat], key=total)
+    @cached_property
+    def _best(self) -> dict[int, float]:
+        return {}
+
+    def best(self, seat: int) -> float:
+        """Returns the best payoff of a round to ``seat``, whatever the others would have to choose for it."""
+        if seat not in self._best:
+            rows = (self.tried(seat, option) for option in self.options[seat])
+            self._best[seat] = float(max(self.gain(seat, profile) for row in rows for profile in row))
+        return self._best[seat]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -19,6 +20,8 @@ from sotopia_env.outcomes.amounts import Value, decimals
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.valuation import Valuation, WorthForm, common_scale, exact_decimal, scaled
 
+amount_of = cache(Fraction)
+"""The exact number of an option that is an amount."""
 Profile = Sequence[str]
 """The option of every seat, in seat order."""
 
@@ -179,7 +182,7 @@ class AmountsWorth(GameWorth):
 
     def gain(self, seat: int, profile: Profile) -> Fraction:
         """See :meth:`GameWorth.gain`."""
-        return self.gain_of(seat, [Fraction(option) for option in profile])
+        return self.gain_of(seat, [amount_of(option) for option in profile])
 
     def gain_of(self, seat: int, amounts: Sequence[Fraction]) -> Fraction:
         """Returns the payoff to ``seat`` of the amounts of all seats."""

@@ -140,18 +140,18 @@ class ChoicesRules(Record):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if bool(self.options) is (self.amounts is not None):
+        if self.options and self.amounts is not None:
             raise InvalidValueError(field="options", expected="either 'options' or 'amounts'")
-        for field, options in (
-            ("options", self.shared),
-            *((f"own_options.{a}", o) for a, o in self.own_options.items()),
-        ):
+        owned = {f"own_options.{agent}": own for agent, own in self.own_options.items()}
+        if self.shared or not owned:
+            owned["options"] = self.shared
+        for field, options in owned.items():
             if len(set(options)) < max(2, len(options)) or len(options) > MOST_OPTIONS:
                 raise InvalidValueError(field=field, expected=f"2 to {MOST_OPTIONS} different options", got=options)
         if self.stock is not None:
             self._check_stock(self.stock)
-        for field, option in self._named():
-            if strange := [own for own in (self.shared, *self.own_options.values()) if option not in own]:
+        for field, option in self._required():
+            if strange := [own for own in owned.values() if option not in own]:
                 raise InvalidValueError(field=field, got=option, valid=strange[0])
         return self
 
@@ -171,7 +171,7 @@ class ChoicesRules(Record):
                 hint="raise it, or play one round",
             )
 
-    def _named(self) -> Iterator[tuple[str, str]]:
+    def _required(self) -> Iterator[tuple[str, str]]:
         """Fields that name an option which every seat must have."""
         if self.mediator is not None:
             yield "mediator.together", self.mediator.together
@@ -196,6 +196,11 @@ class ChoicesRules(Record):
         """Raises InvalidValueError unless the rules are for a game of these seats."""
         if not 2 <= len(agents) <= 8:
             raise InvalidValueError(field="worth", expected="2 to 8 seats in a game of choices", got=len(agents))
+        if unset := [agent for agent in agents if not self.options_of(agent)]:
+            hint = "add 'options' for all, or own_options for this one"
+            raise InvalidValueError(
+                "a seat has nothing to choose", field="protocol.own_options", got=unset[0], hint=hint
+            )
         named = [agent for stage in self.stages for agent in stage]
         for field, names in (("own_options", self.own_options), ("records", self.records), ("stages", named)):
             if strange := [name for name in names if name not in agents]:

@@ -20,7 +20,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from sotopia_env.outcomes.games.payoffs import AmountsWorth
+from sotopia_env.outcomes.games.payoffs import AmountsWorth, amount_of
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import Seats, read_option
 from sotopia_env.outcomes.menu import NO_MOVES, Menu
@@ -203,7 +203,7 @@ class ChoicesProtocol(Protocol[GameState]):
         rule = self.rules.stock
         if rule is None:
             return self._table(profile), state.stock
-        amounts = rule.received(state.stock, [Fraction(option) for option in profile])
+        amounts = rule.received(state.stock, [amount_of(option) for option in profile])
         gains = []
         for seat, worth in enumerate(self.worths):
             assert isinstance(worth, AmountsWorth)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 
+from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.outcomes.games.payoffs import AmountsWorth
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.valuation import WorthForm, exact_decimal
@@ -22,11 +23,19 @@ def best_uses(rules: ChoicesRules, worth: WorthForm, seats: int) -> tuple[float,
         worth: of every seat, by its own amount and the total.
         seats: the number of seats.
     """
-    assert rules.stock is not None
-    assert isinstance(worth, AmountsWorth)
+    # Tasks of a family differ in names and words, and have the same stock.
+    part = ChoicesRules(amounts=rules.amounts, rounds=rules.rounds, stock=rules.stock)
+    own, joint = _best(part.model_dump_json(), worth.model_dump_json(), seats)
+    return own, joint, worth.disagreement * rules.rounds
+
+
+@lru_cache(maxsize=64)
+def _best(rules_text: str, worth_text: str, seats: int) -> tuple[float, float]:
+    rules = ChoicesRules.model_validate(decode_json(rules_text))
+    worth = AmountsWorth.model_validate(decode_json(worth_text))
     own = _solved(rules, worth, seats, lambda value: (value[0], value[1]))[0]
     joint = _solved(rules, worth, seats, lambda value: (value[1], value[0]))[1]
-    return float(own), float(joint), worth.no_choice * rules.rounds
+    return float(own), float(joint)
 
 
 def _solved(rules: ChoicesRules, worth: AmountsWorth, seats: int, rank: Callable[[Value], Value]) -> Value:

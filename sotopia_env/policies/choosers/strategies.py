@@ -129,7 +129,8 @@ def reciprocate(view: GameView) -> str:
 def respond(view: GameView) -> str:
     """Chooses what pays most against what the others did last; first, against choices at random."""
     if not view.past:
-        return view.game.reply_to_any(view.seat)
+        means = view.game.means(view.seat)
+        return max(means, key=means.__getitem__)
     return view.game.reply(view.seat, view.past[-1:])
 
 

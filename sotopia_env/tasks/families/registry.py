@@ -25,7 +25,7 @@ _NAMES = (
     "mini_mafia",
     "briefing",
 )
-_GAMES = ("dilemma",)
+_GAMES = ("dilemma", "volunteer", "trust", "public_goods", "traveller", "commons", "grid")
 _MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.families.{name}" for name in _NAMES})
 """The modules of families that are code; the others (``_GAMES``) are files of data in :mod:`.games`."""
 

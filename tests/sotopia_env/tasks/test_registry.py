@@ -25,6 +25,12 @@ NAMES = (
     "mini_mafia",
     "briefing",
     "dilemma",
+    "volunteer",
+    "trust",
+    "public_goods",
+    "traveller",
+    "commons",
+    "grid",
 )
 
 

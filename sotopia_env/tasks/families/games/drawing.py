@@ -52,7 +52,7 @@ class GameData(Record):
 
     Attributes:
         rules: the rules (:class:`~sotopia_env.outcomes.games.rules.ChoicesRules`) on every level.
-        worth: the payoffs of every seat, or a list of one per seat.
+        worth: the payoffs of every seat, or a list of one per seat; a row of ``counts`` goes on with its last number.
         draws: parameters that vary from task to task; their names may stand in place of numbers of ``worth``.
         settings: names of settings of the file; all of them, if it is empty.
     """
@@ -119,7 +119,9 @@ def _draw(texts: GameTexts, rng: random.Random, index: int, level: str) -> Draft
     outcome = OutcomeSpec.model_validate(
         {
             "protocol": {"kind": "choices", **rules},
-            "worth": [_valued(_named(worth, setting.options), values, scale) for worth in worths],
+            "worth": [
+                _valued(_named(_whole(worth, len(characters)), setting.options), values, scale) for worth in worths
+            ],
         }
     )
     words = {"people": conjunction([one.name for one in characters]), "unit": setting.unit, **setting.options}
@@ -141,6 +143,14 @@ def _draw(texts: GameTexts, rng: random.Random, index: int, level: str) -> Draft
 
 def _seat(rng: random.Random, texts: GameTexts, goal: str) -> Seat:
     return Seat(goals=(goal,), hints=(rng.choice(texts.hints),))
+
+
+def _whole(worth: Mapping[str, Any], seats: int) -> Mapping[str, Any]:
+    """A worth whose rows of counts go on with their last number, so that one row serves any number of seats."""
+    if "counts" not in worth:
+        return worth
+    rows = {option: [*row, *row[-1:] * seats][:seats] for option, row in worth["counts"].items()}
+    return {**worth, "counts": rows}
 
 
 def _named(value: Any, options: Mapping[str, str]) -> Any:

@@ -11,6 +11,7 @@ from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.composite import Composite
 from sotopia_env.evaluators.diligence import Diligence
 from sotopia_env.evaluators.ensemble import Ensemble
+from sotopia_env.evaluators.games import GameMeasures
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.judge.question import Manner
 from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
@@ -43,6 +44,7 @@ ModelFactory = Callable[..., ChatModel]
 _BUILT_IN: Mapping[str, Callable[[], Evaluator]] = {
     "verified": VerifiedOutcome,
     "diligence": Diligence,
+    "games": GameMeasures,
 }
 
 EVALUATOR_NAMES: tuple[str, ...] = tuple(_BUILT_IN)

@@ -131,7 +131,7 @@ class Game:
         """Returns the option of ``seat`` with the highest mean payoff against the others' choices in ``profiles``."""
 
         def mean(option: str) -> Fraction:
-            return sum((self.gain(seat, (*p[:seat], option, *p[seat + 1 :])) for p in profiles), Fraction(0))
+            return sum((self.gain(seat, self._with(p, seat, option)) for p in profiles), Fraction(0))
 
         return max(self.options[seat], key=mean)
 
@@ -148,6 +148,28 @@ class Game:
             }
             self._means[seat] = {option: float(sum(row, Fraction(0)) / len(row)) for option, row in rows.items()}
         return self._means[seat]
+
+    @cached_property
+    def _floors(self) -> dict[tuple[int, str], float]:
+        return {}
+
+    def floor(self, seat: int, option: str) -> float:
+        """Returns the payoff of a round to ``seat`` in the worst case of an option."""
+        if (seat, option) not in self._floors:
+            gains = (self.gain(seat, profile) for profile in self.tried(seat, option))
+            self._floors[seat, option] = float(min(gains))
+        return self._floors[seat, option]
+
+    def worst(self, seat: int) -> float:
+        """Returns the worst payoff of a round to ``seat``."""
+        return min(self.floor(seat, option) for option in self.options[seat])
+
+    def gap(self, seat: int, profile: Row) -> float:
+        """Returns how much more ``seat`` would have got by its best reply to the others' choices in ``profile``."""
+        return float(self.gain(seat, self._with(profile, seat, self.reply(seat, [profile]))) - self.gain(seat, profile))
+
+    def _with(self, profile: Row, seat: int, option: str) -> Row:
+        return (*profile[:seat], option, *profile[seat + 1 :])
 
     @cached_property
     def _best(self) -> dict[int, float]:

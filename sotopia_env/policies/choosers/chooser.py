@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Menu, Move, MoveKind
+from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.outcomes.table import TableView
 from sotopia_env.policies.choosers.strategies import STRATEGIES, GameView
 from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
 from sotopia_env.tasks.phrases import phrase
+from sotopia_env.world.answers import TRUST, BeliefReply, entrusting
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Decision
 
@@ -55,6 +58,19 @@ def _announcement(view: GameView, menu: Menu, table: TableView) -> Move | None:
     return Move(MoveKind.STATE, {name: view.cooperation}) if name in menu.statements.state else None
 
 
+def reliance(observation: Observation, agent: str) -> float:
+    """Returns how far the seat relies on ``agent``, from 0 to 1: (c + 1) / (c + d + 2), 1/2 for a stranger.
+
+    It co-operated in c rounds that the seat saw, and in d it did not (Laplace's rule of succession).
+    """
+    table, game = observation.table, observation.briefing.game
+    if table is None or table.rounds is None or game is None or agent not in game.agents:
+        return 0.5
+    seat = game.agents.index(agent)
+    visible = [row[seat] == game.cooperation[seat] for row in table.rounds.played if row[seat]]
+    return (visible.count(True) + 1) / (len(visible) + 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Chooser(RuledAnswers):
     """Plays a game of choices by a fixed strategy; elsewhere it makes small talk.
@@ -62,8 +78,8 @@ class Chooser(RuledAnswers):
     Attributes:
         name: the policy's name.
         plays: ``cooperate`` with all; ``deviate`` to what pays most if the others co-operate; ``copy`` what the others
-            did; ``trigger``: co-operate until somebody has not, then punish; ``reciprocate`` what was announced, or
-            done; ``respond`` best to what the others did last; ``uniform``: at random.
+            did; ``trigger``: co-operate until somebody has not, then punish; ``reciprocate``: co-operate if the
+            others did and announce nothing else; ``respond`` best to what the others did last; ``uniform``: at random.
         promises: whether it announces in each round that it will co-operate.
     """
 
@@ -74,6 +90,17 @@ class Chooser(RuledAnswers):
     def __post_init__(self) -> None:
         if self.plays not in STRATEGIES:
             raise InvalidValueError(field=f"{self.name}.plays", got=self.plays, valid=STRATEGIES)
+
+    def believe(
+        self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
+    ) -> Sequence[BeliefReply]:
+        """Returns what it would entrust to others, by how often they co-operated; it has no beliefs on facts."""
+        return [
+            BeliefReply(entrusting(reliance(observation, variable.of)))
+            if variable.kind == TRUST and in_game(observation)
+            else BeliefReply(reason="a script of games answers questions about trust alone")
+            for variable in variables
+        ]
 
     async def act(self, observation: Observation, seed: int) -> Decision:
         """Returns the next choice or announcement."""

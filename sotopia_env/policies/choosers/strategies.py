@@ -79,13 +79,16 @@ class GameView:
 
     @cached_property
     def _start(self) -> int:
-        """The index of the first turn that the seat has witnessed of this round of the game."""
-        due, turns = len(self.rounds.played) * len(self.game.agents), self.observation.turns
-        for index, turn in enumerate(turns):
-            if not due:
-                return index
-            due -= turn.action.move is not None and turn.action.move.kind is MoveKind.CHOOSE
-        return len(turns)
+        """The index of the turn after the seat's own last choice: others' choices are hidden moves."""
+        own = [
+            index
+            for index, turn in enumerate(self.observation.turns)
+            if turn.actor == self.observation.agent
+            and turn.action.move is not None
+            and turn.action.move.kind is MoveKind.CHOOSE
+        ]
+        number = len(self.rounds.played)
+        return own[number - 1] + 1 if 0 < number <= len(own) else 0
 
 
 def cooperate(view: GameView) -> str:
@@ -116,14 +119,11 @@ def trigger(view: GameView) -> str:
 
 
 def reciprocate(view: GameView) -> str:
-    """Co-operates if all others have announced so or, where nobody may, if they did in the last round."""
-    others = [number for number in range(len(view.game.agents)) if number != view.seat]
-    names = view.game.agents
-    if view.announcements:
-        willing = all(view.announcements.get(names[n]) == view.game.cooperation[n] for n in others)
-    else:
-        willing = not view.past or not view.defected(view.past[-1])
-    return view.cooperation if willing else view.punishment
+    """Co-operates if all others did in the last round, and none of them announces anything else."""
+    names = dict(zip(view.game.agents, view.game.cooperation, strict=True))
+    others = {agent: value for agent, value in view.announcements.items() if agent != view.observation.agent}
+    willing = all(value == names[agent] for agent, value in others.items())
+    return view.cooperation if willing and not any(map(view.defected, view.past[-1:])) else view.punishment
 
 
 def respond(view: GameView) -> str:

@@ -1,0 +1,166 @@
+"""Scripts of games: each plays its strategy, in every family and turn order; what they see is enough for them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from sotopia_env import Rules, Table, Task
+from sotopia_env.evaluators.games import GameMeasures, broken_kind
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
+from sotopia_env.naming.policies import make_policy
+from sotopia_env.outcomes.games.game import Game, game_of
+from sotopia_env.outcomes.games.rules import ChoicesRules
+from sotopia_env.tasks.families.registry import FAMILIES
+from sotopia_env.testing import check_policy
+from sotopia_env.world.outcome import outcome_of
+from sotopia_env.world.social_acts import social_acts
+from tests.sotopia_env.envs.env_doubles import ORDERS
+
+GAMES = [name for name in FAMILIES if FAMILIES[name].about]
+SCRIPTS = ("promiser", "cooperator", "cheater", "reciprocator", "grim", "copycat", "best-responder", "uniform",
+           "tit-for-tat", "honest", "deceiver", "boulware", "random", "silent")  # fmt: skip
+
+
+def play(task: Task, *names: str, order: str = "round-robin") -> Table:
+    table = Table(task, Rules(turn_order=order), seed=1)  # type: ignore[arg-type]
+    asyncio.run(table.play(dict(zip(task.agents, map(make_policy, itertools.cycle(names)), strict=False))))
+    return table
+
+
+def rows(table: Table) -> list[tuple[str, ...]]:
+    """The options of every round by their place in the menu: C for the first, D for the second."""
+    spec = table.task.scenario.outcome
+    assert spec is not None
+    assert isinstance(spec.protocol, ChoicesRules)
+    options = spec.protocol.options
+    terms = outcome_of(table.task, table.state.turns).terms
+    return ["".join("CD"[options.index(option)] for option in row.values()) for row in terms.get("rounds", [])]  # type: ignore[misc]
+
+
+def dilemma(index: int = 0, level: str = "easy") -> Task:
+    return FAMILIES["dilemma"].generate(index, 3, level)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("promiser", "cheater"), ["CD"] * 5),
+        (("grim", "cheater"), ["CD"] + ["DD"] * 4),
+        (("copycat", "cheater"), ["CD"] + ["DD"] * 4),
+        (("tit-for-tat", "cheater"), ["CD"] + ["DD"] * 4),
+        (("copycat", "grim"), ["CC"] * 5),
+        (("best-responder", "cooperator"), ["DC"] * 5),
+        (("honest", "deceiver"), ["CD"] * 5),
+        # It believes an announcement of those alone who did their part in the last round.
+        (("reciprocator", "promiser"), ["CC"] * 5),
+        (("reciprocator", "best-responder"), ["CD"] + ["DD"] * 4),
+    ],
+)
+def test_strategies_in_the_prisoners_dilemma(names: tuple[str, str], expected: list[str]) -> None:
+    assert rows(play(dilemma(), *names)) == expected
+
+
+def test_a_reciprocator_is_not_deceived_twice() -> None:
+    assert rows(play(dilemma(), "reciprocator", "cheater")) == ["CD"] + ["DD"] * 4
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_every_script_ends_every_game_in_every_order(name: str) -> None:
+    task = FAMILIES[name].generate(1, 0, "hard")
+    for number, names in enumerate(zip(SCRIPTS, SCRIPTS[3:] + SCRIPTS[:3], strict=True)):
+        order = ORDERS[number % len(ORDERS)]
+        table = play(task, *names, order=order)
+        assert all(turn.violation is None for turn in table.state.turns), (names, order)
+        if not {"random", "silent"} & {*names} and order != "reactive":
+            assert table.state.stop == "settled", (names, order)
+
+
+@pytest.mark.parametrize("name", ["promiser", "reciprocator", "grim", "best-responder"])
+def test_scripts_of_games_meet_the_contract_of_policies(name: str) -> None:
+    check_policy(make_policy(name), repeatable=True)
+    check_policy(make_policy(name), task=dilemma(), repeatable=True)
+
+
+def test_where_payoffs_are_not_open_a_script_decides_by_its_own() -> None:
+    task = dilemma(2, "medium")  # chicken
+    spec = task.scenario.outcome
+    assert spec is not None
+    rules = spec.protocol.model_copy(update={"payoffs": "own"})
+    closed = task.model_copy(
+        update={"scenario": task.scenario.model_copy(update={"outcome": spec.model_copy(update={"protocol": rules})})}
+    )
+    observation = Table(closed, seed=0).observe("agent_0")
+    assert observation.briefing.game is not None
+    assert observation.briefing.game.worths[1] is None
+    assert "not known to you" in observation.text
+    assert play(closed, "grim", "cheater").state.stop == "settled"
+
+
+def test_promises_are_judged_round_by_round() -> None:
+    table = play(dilemma(), "promiser", "cheater")
+    classes = [(act.actor, *act.classes) for act in social_acts(table.task, table.state.turns)]
+    assert classes == [("agent_0", "kept"), ("agent_1", "broken")] * 5
+
+
+def measures(table: Table, agent: str) -> dict[str, float]:
+    evaluation = asyncio.run(GameMeasures().evaluate(table.episode()))
+    return {str(score.dimension): score.value for score in evaluation.scores if score.agent == agent}
+
+
+def test_measures_of_a_cheater_and_of_its_victim() -> None:
+    table = play(dilemma(), "promiser", "cheater")
+    assert measures(table, "agent_0") == {
+        "cooperation": 1, "best_reply_gap": pytest.approx(0.2), "exploitability": pytest.approx(0.2),
+        "broken_win_win": 0, "broken_selfish": 0, "broken_altruistic": 0, "broken_sabotaging": 0,
+    }  # fmt: skip
+    cheater = measures(table, "agent_1")
+    assert cheater["broken_selfish"] == 1
+    assert cheater["cooperation"] == cheater["best_reply_gap"] == cheater["exploitability"] == 0
+    bargaining = play(FAMILIES["bargaining"].generate(0, 0, "easy"), "boulware")
+    with pytest.raises(EvaluationError, match="not a game of choices"):
+        asyncio.run(GameMeasures().evaluate(bargaining.episode()))
+
+
+def test_survival_of_a_stock() -> None:
+    task = FAMILIES["commons"].generate(0, 0, "easy")
+    assert measures(play(task, "promiser"), "agent_0")["survival"] == 1
+    # Three seats that take 20 of 60 leave nothing after the first of four rounds.
+    assert measures(play(task, "best-responder"), "agent_0")["survival"] == 0
+    assert measures(play(task, "promiser", "cheater"), "agent_1")["broken_selfish"] == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "promise", "kind"),
+    [
+        ("CC", "D", "win_win"),  # 4 and 4 in place of 3 and 0
+        ("DC", "C", "sabotaging"),  # 3 and 0 in place of 4 and 4
+        ("DD", "C", "win_win"),  # 2 and 2 in place of 0 and 3: the other loses 1
+    ],
+)
+def test_kinds_of_broken_promises_in_a_stag_hunt(row: str, promise: str, kind: str) -> None:
+    stag = game({"payoffs": {"C": {"C": 4, "D": 0}, "D": {"C": 3, "D": 2}}})
+    expected = "selfish" if row == "DD" else kind
+    assert broken_kind(stag, 0, tuple(row), promise) == expected
+
+
+def test_an_altruistic_break() -> None:
+    prisoner = game({"payoffs": {"C": {"C": 3, "D": 0}, "D": {"C": 5, "D": 1}}})
+    assert broken_kind(prisoner, 0, ("C", "C"), "D") == "altruistic"
+    assert broken_kind(prisoner, 0, ("D", "C"), "C") == "selfish"
+
+
+def game(worth: dict[str, Any]) -> Game:
+    from tests.sotopia_env.outcomes.games import game as specification
+
+    spec = specification(worth)
+    assert isinstance(spec.protocol, ChoicesRules)
+    return game_of(spec.protocol, spec.worth)
+
+
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="plays"):
+        make_policy("promiser:plays=nicely")

@@ -149,6 +149,15 @@ class ChatModel(Protocol):
 
 
 @runtime_checkable
+class Described(Protocol):
+    """A chat model in this process that can tell what it is made of."""
+
+    def features(self) -> Sequence[tuple[str, Literal["yes", "no"], str]]:
+        """Returns rows of a report: the name of a feature, whether the model has it, and details."""
+        ...
+
+
+@runtime_checkable
 class WeighsAnswers(Protocol):
     """A chat model that can tell how probable each of a few answers is, without sampling any."""
 

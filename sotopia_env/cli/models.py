@@ -16,10 +16,11 @@ import typer
 
 from sotopia_env.cli.options import path_argument
 from sotopia_env.cli.plain_help import MODELS
-from sotopia_env.foundation.errors import InvalidValueError, ModelRefusedError
+from sotopia_env.foundation.errors import InvalidValueError, ModelRefusedError, Verbatim
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
+    from sotopia_env.chat_model.probing import FeatureResult
     from sotopia_env.concurrency.stopping import Stop
 
 _T = TypeVar("_T")
@@ -176,7 +177,7 @@ cache_app = typer.Typer(
 )
 
 
-models_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show the features of a model's server.")
+models_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Show the features of models and servers.")
 
 
 def register(app: typer.Typer) -> None:
@@ -192,29 +193,49 @@ def _group() -> None:
 
 @models_app.command("check")
 def models_check(
-    base_url: Annotated[str, typer.Argument(help="Base URL of the server, such as http://localhost:8000/v1.")],
-    model: Annotated[str, typer.Option(help="Name of the model on the server.")],
+    address: Annotated[
+        str,
+        typer.Argument(metavar="URL|NAME", help="Base URL of a server, or the name of a model in this process."),
+    ],
+    model: Annotated[str, typer.Option(help="Name of the model on the server.")] = "",
     api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the key.")] = None,
     model_timeout: Annotated[float, typer.Option(help="Seconds one request may take.")] = _REQUEST_SECONDS,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Send about ten short requests to a server, and show its features: schemas, log-probabilities, token ids, tools.
+    """Show the features of a server (schemas, log-probabilities, token ids, tools) or of a model in this process.
+
+    A server gets about ten short requests. A model in this process plays a turn in every task family.
 
     \b
-    Example:
+    Examples:
       sotopia models check http://localhost:8000/v1 --model my-model
+      sotopia models check smol
+      sotopia models check "./qwen2.5-0.5b.gguf:format=brief"
     """
+    rows = asyncio.run(_features(address, model, api_key_env, model_timeout))
+    if as_json:
+        findings = {row.name: {"result": row.result, "detail": row.detail} for row in rows}
+        typer.echo(json.dumps({"address": address, "model": model, "findings": findings}, ensure_ascii=False, indent=2))
+    else:
+        for row in rows:
+            typer.echo(f"{row.name:<12} {row.result:<8} {row.detail}".rstrip())
+    if rows[0].result != "yes":
+        raise typer.Exit(1)
+
+
+async def _features(address: str, model: str, api_key_env: str | None, timeout: float) -> Sequence[FeatureResult]:
     from sotopia_env.chat_model.probing import probe_server
 
-    results = asyncio.run(probe_server(base_url, model, api_key_env=api_key_env, timeout=model_timeout))
-    if as_json:
-        rows = {row.name: {"result": row.result, "detail": row.detail} for row in results}
-        typer.echo(json.dumps({"api_base": base_url, "model": model, "findings": rows}, ensure_ascii=False, indent=2))
-    else:
-        for row in results:
-            typer.echo(f"{row.name:<12} {row.result:<8} {row.detail}".rstrip())
-    if results[0].result != "yes":
-        raise typer.Exit(1)
+    if model or address.startswith(("http://", "https://")):
+        if not model:
+            raise InvalidValueError(
+                field="--model", expected="the name of the model on the server", got=Verbatim("nothing")
+            )
+        return await probe_server(address, model, api_key_env=api_key_env, timeout=timeout)
+    from sotopia_env.naming import make_policy
+    from sotopia_env.runs.model_check import check_model
+
+    return await check_model(make_policy(address))
 
 
 @cache_app.command("show")

@@ -299,6 +299,12 @@ def test_models_check_of_a_server_that_cannot_answer(server: LoopbackServer) -> 
     assert "The server had an error" in output
 
 
+def test_models_check_needs_a_model_on_the_server_or_one_in_this_process() -> None:
+    assert "--model" in check_models("http://127.0.0.1:1", code=2).stderr
+    assert "address of a server" in check_models("boulware", code=2).stderr
+    assert "nowhere" in check_models("./nowhere", code=2).stderr
+
+
 def test_a_log_message_cannot_write_to_the_terminal() -> None:
     code = (
         "import logging, sys; from sotopia_env.cli import app; app.app = lambda: None; app.main(); "

@@ -14,6 +14,7 @@ from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
 from sotopia_env import Table, naming, tasks
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.runs.model_check import check_model
 from sotopia_env.world import Rules
 from sotopia_env.world.answers import InterviewQuestion
 from tests.errors import raises
@@ -171,3 +172,13 @@ def test_unreadable_gguf_files_are_reported_in_one_sentence(tmp_path, monkeypatc
     monkeypatch.setattr(gguf_files.importlib.util, "find_spec", lambda name: None)
     with raises(InvalidValueError, field="smol"):
         smol_directory()
+
+
+@pytest.mark.slow("loads a real model")
+@pytest.mark.usefixtures("_cache")
+def test_models_check_shows_what_a_model_in_this_process_is_and_that_its_turns_are_legal():
+    policy = naming.make_policy("smol:format=brief,max_length=3000,max_tokens=64")
+    rows = {row.name: row for row in asyncio.run(check_model(policy))}
+    assert {name: row.result for name, row in rows.items()} == dict.fromkeys(rows, "yes")
+    assert list(rows) == ["weights", "template", "tokens", "context", "schema", "legal turns"]
+    assert rows["legal turns"].detail.startswith(f"{len(tasks.FAMILIES)} of {len(tasks.FAMILIES)} families")

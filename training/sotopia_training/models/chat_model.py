@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from sotopia_env.chat_model import ChatReply, ChatRequest
 from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError
 from sotopia_env.foundation.extras import install_command
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.play.policy import turn_seed
 from sotopia_training.models.batching import Batcher
@@ -23,7 +24,7 @@ from sotopia_training.models.function_calls import calling_prompt_ids, calls_in
 from sotopia_training.models.generation import Sampling
 from sotopia_training.models.gguf_files import smol_directory
 from sotopia_training.models.loading import read_prompt_settings
-from sotopia_training.models.tokenizers import answer_ids, answer_text, load_tokenizer, prompt_ids
+from sotopia_training.models.tokenizers import PLAIN, answer_ids, answer_text, load_tokenizer, prompt_ids
 from sotopia_training.models.trained_model import (
     Device,
     Dtype,
@@ -73,6 +74,21 @@ class LocalChatModel:
             "max_length": self.max_length,
             "constrained": self.constrained,
         }
+
+    def features(self) -> Sequence[tuple[str, Literal["yes", "no"], str]]:
+        """See :class:`~sotopia_env.chat_model.protocol.Described`."""
+        tokenizer = self.tokenizer
+        own = tokenizer.chat_template != PLAIN
+        # Words of other players are escaped, so that none of them is a control token of this tokenizer.
+        risky = [token for token in tokenizer.all_special_tokens if escape(token) == token]
+        schema = "answers follow the schema of their turn" if self.constrained else "pip install llguidance"
+        return [
+            ("weights", "yes", f"{self.model.identity}, {self.model.settings.dtype} on {self.model.device}"),
+            ("template", _yes(own), "" if own else "a plain form, as for base models"),
+            ("tokens", _yes(not risky), f"not escaped: {', '.join(risky)}" if risky else "control tokens are escaped"),
+            ("context", "yes", f"{self.max_length:,} tokens for prompt and answer"),
+            ("schema", _yes(self.constrained), schema),
+        ]
 
     def prompt_tokens(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> int:
         """Returns the number of tokens of a conversation with functions, up to the beginning of the answer."""
@@ -152,6 +168,10 @@ class LocalChatModel:
 
     async def close(self) -> None:
         """Does nothing: the weights are freed with the last model that uses them."""
+
+
+def _yes(answer: bool) -> Literal["yes", "no"]:
+    return "yes" if answer else "no"
 
 
 def load_model(

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
@@ -19,6 +19,7 @@ from sotopia_env.foundation.answer_text import Answer, UnclearError, own_answer,
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim, json_excerpt
 from sotopia_env.foundation.json_text import ANSWER_DECODER
 from sotopia_env.foundation.quoting import escape, quote
+from sotopia_env.foundation.records import Record
 from sotopia_env.outcomes import InvalidMoveError, Move
 from sotopia_env.outcomes.amounts import fold
 from sotopia_env.outcomes.move import read_move
@@ -345,3 +346,39 @@ def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:
     move = f', "move": {escape(move_json(action.move))}' if action.move else ""
     wait = f', "wait": {action.wait}' if action.wait else ""
     return f'{{"action_type": "{action.action_type.value}", "argument": {quote(action.argument)}{to}{move}{wait}}}'
+
+
+class Advice(Record):
+    """The action that a policy proposed to a person for one turn, and what the person did.
+
+    Attributes:
+        policy: the name of the policy that advised.
+        mode: ``propose`` (the person may copy the action into the form), ``advise`` (the person reads it), or ``act``
+            (it is carried out unless the person takes over).
+        action: the proposed action.
+        problem: the reason why there is no advice; ``action`` is then ``none``.
+        seconds: the time that the policy took.
+        tokens: tokens of its prompts and answers; ``None`` if unknown.
+        cost: their price in US dollars; ``None`` if unknown.
+        is_copied: whether the person copied the action into the form.
+        response: what the person did: ``played`` (the policy acted for them), ``same``, ``move`` (the same move with
+            other words), ``other``; empty as long as they have not acted.
+    """
+
+    policy: str
+    mode: Literal["propose", "advise", "act"]
+    action: Action
+    problem: str = ""
+    seconds: float = 0.0
+    tokens: int | None = 0
+    cost: float | None = 0.0
+    is_copied: bool = False
+    response: Literal["", "played", "same", "move", "other"] = ""
+
+    def followed_by(self, action: Action, *, is_copied: bool = False) -> Advice:
+        """Returns the advice with the person's response to it, given the action that the person took."""
+        is_same_move = action.move == self.action.move and action.action_type is self.action.action_type
+        response = "other" if not is_same_move else "move" if action.argument != self.action.argument else "same"
+        # Two utterances without a move have nothing in common but their kind.
+        response = "other" if response == "move" and action.move is None else response
+        return self.model_copy(update={"response": response, "is_copied": is_copied})

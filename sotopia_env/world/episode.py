@@ -23,6 +23,7 @@ from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import JsonObject, Record
 from sotopia_env.foundation.versions import code_version
 from sotopia_env.outcomes.result import OutcomeResult, SpokenAgreement
+from sotopia_env.world.action import Advice
 from sotopia_env.world.answers import Belief, InterviewAnswer
 from sotopia_env.world.dynamics import EpisodeState, Rules, StopReason, Turn, initial_state, transition
 from sotopia_env.world.perception.conversation import OwnMessage
@@ -96,6 +97,7 @@ class Generation(Record):
         dropped_turns: the number of oldest turns left out of the prompt, because all would not fit.
         candidates: the number of actions from which this one was chosen; ``usage`` counts them all. An action that
             could not be produced is not counted, but recorded as an error of the episode.
+        advice: what a person was advised to do; ``None`` without an adviser.
     """
 
     text: str = ""
@@ -109,6 +111,7 @@ class Generation(Record):
     reasoning: str = ""
     dropped_turns: int = 0
     candidates: int = 1
+    advice: Advice | None = Field(default=None, exclude_if=lambda value: value is None)
 
     @property
     def message(self) -> OwnMessage | None:
@@ -202,7 +205,7 @@ class Evaluation(Record):
         declared = {dimension.name: dimension for dimension in self.dimensions}
         for score in self.scores:
             if not isinstance(score.dimension, Dimension):
-                _check_custom(score, declared)
+                check_score(score.dimension, score.value, declared)
         return self
 
     @cached_property
@@ -233,16 +236,6 @@ class Evaluation(Record):
             raise EvaluationError(f"{self.evaluator}: no score for {agent} on {', '.join(missing)}")
         # The 0 stands for dimensions that the caller does not read; needed ones were checked above.
         return reward_vector({d: scores[d].value if d in scores else 0.0 for d in DIMENSIONS})
-
-
-def _check_custom(score: Score, declared: Mapping[str, CustomDimension]) -> None:
-    dimension = declared.get(score.dimension)
-    if dimension is None:
-        names = [*(d.value for d in DIMENSIONS), *declared]
-        raise InvalidValueError(field="scores", got=score.dimension, valid=names)
-    if not dimension.low <= score.value <= dimension.high:
-        limits = f"{dimension.low} to {dimension.high}"
-        raise InvalidValueError(field=f"scores.{dimension.name}", expected=limits, got=score.value)
 
 
 class EpisodeError(Record):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -128,11 +129,23 @@ def reward_vector(scores: Mapping[Dimension, float]) -> RewardVector:
     return np.array([scores[d] for d in DIMENSIONS], dtype=np.float32)
 
 
-def check_score(name: Dimension, value: float) -> None:
-    """Raises :class:`InvalidValueError` unless ``value`` lies in the native range of the dimension."""
-    low, high = RANGES[name]
+def check_score(
+    name: Dimension | str, value: float, declared: Mapping[str, CustomDimension] = MappingProxyType({})
+) -> None:
+    """Raises :class:`InvalidValueError` unless ``value`` lies in the range of the dimension.
+
+    Args:
+        name: one of the seven, or the name of one of those in ``declared``.
+        value: the score.
+        declared: custom dimensions by name.
+    """
+    custom = declared.get(name)
+    if custom is None and not isinstance(name, Dimension):
+        raise InvalidValueError(field="scores", got=name, valid=[*(d.value for d in DIMENSIONS), *declared])
+    low, high = RANGES[Dimension(name)] if custom is None else (custom.low, custom.high)
     if not (math.isfinite(value) and low <= value <= high):
-        raise InvalidValueError(field=name.value, expected=f"a score from {low} to {high}", got=value)
+        field = name.value if isinstance(name, Dimension) else f"scores.{name}"
+        raise InvalidValueError(field=field, expected=f"a score from {low} to {high}", got=value)
 
 
 def overall(vector: RewardVector) -> float:

@@ -377,6 +377,8 @@ class Advice(Record):
 
     def followed_by(self, action: Action, *, is_copied: bool = False) -> Advice:
         """Returns the advice with the person's response to it, given the action that the person took."""
+        if self.problem:
+            return self
         is_same_move = action.move == self.action.move and action.action_type is self.action.action_type
         response = "other" if not is_same_move else "move" if action.argument != self.action.argument else "same"
         # Two utterances without a move have nothing in common but their kind.

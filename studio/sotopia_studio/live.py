@@ -9,7 +9,7 @@ turn, an episode that waits for a person uses no resources, and an answer to an 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -24,15 +24,16 @@ from sotopia_env.foundation.records import JsonObject, Record, read_record
 from sotopia_env.world import Action, Evaluator, Observation, Rules, Task
 from sotopia_env.world.action import NO_ACTION, ActionType
 from sotopia_env.world.answers import PARTICIPANT
-from sotopia_env.world.episode import Episode, EpisodeError, Generation, PolicyInfo, RecordedTurn
+from sotopia_env.world.episode import Episode, Generation, PolicyInfo
 from sotopia_env.world.play.policy import Decision, Policy
 from sotopia_env.world.play.table import Table
+from sotopia_studio.live_events import AppendedTurn, Assistance, Help, RecordedAnswer, answer_events, turn_events
 from sotopia_studio.problems import ConflictError, ForbiddenError
 from sotopia_studio.store import episodes, events, jobs, tables
 from sotopia_studio.store.engine import Database
 
-ADVANCE = "advance"
-"""The job that lets the policies of a live episode act."""
+ADVANCE, ADVISE = "advance", "advise"
+"""The jobs that let the policies of a live episode act, and advise people."""
 LEAVING = "leaving"
 """The kind of a :class:`Departure` as an event; until it is carried out, the other seats may not know of it."""
 LATE_ANSWER = "no answer within the time limit"
@@ -54,6 +55,7 @@ class LiveSpec(Record):
         on_timeout: the consequence: the turn passes (``none``), or the person's character leaves (``leave``).
         tag: a tag of the episode, for lists.
         study: id of the study that the episode belongs to, if any.
+        assistants: agent id to the assistance of the person in the seat.
     """
 
     task: Task
@@ -66,6 +68,7 @@ class LiveSpec(Record):
     on_timeout: Literal["none", "leave"] = "leave"
     tag: str = ""
     study: str = ""
+    assistants: dict[str, Assistance] = Field(default_factory=dict)
 
     @property
     def people(self) -> tuple[str, ...]:
@@ -73,27 +76,10 @@ class LiveSpec(Record):
         return tuple(agent for agent in self.task.agents if self.policies.get(agent) == episodes.PERSON)
 
 
-class RecordedAnswer(Record):
-    """The answer of one seat in an incomplete veiled round; not shown before the round is complete."""
-
-    agent: str
-    round: int
-    action: Action
-    generation: Generation | None = None
-    errors: tuple[EpisodeError, ...] = ()
-
-
 class Departure(Record):
     """A person's wish to leave, which is carried out at their next turn."""
 
     agent: str
-
-
-class AppendedTurn(Record):
-    """A turn as an event, with the external errors from which its policy recovered."""
-
-    turn: RecordedTurn
-    errors: tuple[EpisodeError, ...] = ()
 
 
 @dataclass(slots=True)
@@ -111,6 +97,7 @@ class LiveEpisode:
         appended: number of turns that have events.
         answered: the agents whose answers in the incomplete veiled round have events.
         leaving: the agents whose people wish to leave.
+        help: the assistance of people.
     """
 
     id: str
@@ -123,6 +110,7 @@ class LiveEpisode:
     appended: int
     answered: frozenset[str]
     leaving: frozenset[str] = frozenset()
+    help: Help = Help()  # noqa: RUF009 - frozen
 
     @classmethod
     async def load(cls, connection: AsyncConnection, episode: str, *, lock: bool = False) -> LiveEpisode:
@@ -136,7 +124,8 @@ class LiveEpisode:
         turns: list[AppendedTurn] = []
         answers: list[RecordedAnswer] = []
         leaving: set[str] = set()
-        for event in await events.read(connection, episode):
+        log = await events.read(connection, episode)
+        for event in log:
             where = f"episode {episode}, event {event.number}"
             if event.kind == "turn":
                 turns.append(read_record(AppendedTurn, event.payload, where))
@@ -153,7 +142,7 @@ class LiveEpisode:
             rules=spec.rules,
             seed=spec.seed,
             policies=tuple(
-                PolicyInfo(agent=agent, name=episodes.PERSON, parameters={PARTICIPANT: people.get(agent, "")})
+                PolicyInfo(agent=agent, name=episodes.PERSON, parameters=_parameters(spec, agent, people))
                 for agent in spec.people
             ),
             turns=tuple(item.turn for item in turns),
@@ -166,9 +155,18 @@ class LiveEpisode:
                 table.take(answer.agent, Decision(answer.action, answer.generation, answer.errors))
         guests = await episodes.guests(connection, episode)
         expected = frozenset(agent for agent, person in guests.items() if person.seen is None)
-        appended, answered = len(turns), frozenset(table.pending)
         return cls(
-            episode, spec, table, row.events, row.status, row.deadline, expected, appended, answered, frozenset(leaving)
+            id=episode,
+            spec=spec,
+            table=table,
+            number=row.events,
+            status=row.status,
+            deadline=row.deadline,
+            expected=expected,
+            appended=len(turns),
+            answered=frozenset(table.pending),
+            leaving=frozenset(leaving),
+            help=Help.of(log, len(turns)),
         )
 
     @property
@@ -180,6 +178,12 @@ class LiveEpisode:
     def awaited(self) -> tuple[str, ...]:
         """The people whose turn it is."""
         return () if self.ended else tuple(agent for agent in self.table.acting if agent in self.spec.people)
+
+    @property
+    def advised(self) -> tuple[str, ...]:
+        """The people whose turn it is and who are to be advised on it; nobody before they have come."""
+        awaited = [agent for agent in self.awaited if agent in self.spec.assistants and agent not in self.expected]
+        return tuple(agent for agent in awaited if agent not in self.help.taken_over and agent not in self.help.advice)
 
     def exit_of(self, agent: str) -> Action:
         """Returns the action with which a person leaves: nothing, if the rules let nobody leave."""
@@ -210,7 +214,7 @@ class LiveEpisode:
         Args:
             connection: a writing transaction.
         """
-        new = [*self._turn_events(), *self._answer_events()]
+        new = [*turn_events(self.table, self.appended), *answer_events(self.table, self.answered)]
         # A deadline that was not reset would end the turn of the next person by the clock of the last one.
         self.status, self.deadline = "running", None
         if self.awaited:
@@ -224,28 +228,13 @@ class LiveEpisode:
             new.append(("waiting", canonical_json(acting)))
         columns = {"turns": turns, "status": self.status, "deadline": self.deadline}
         self.number = await events.append(connection, self.id, self.number, new, columns)
+        if self.advised:
+            await jobs.request(connection, ADVISE, self.id)
         # Here, since any answer may make it the turn of a person who wishes to leave, even in a round that just began.
         if leavers := self.leaving.intersection(self.awaited):
             agent = min(leavers)
             self.table.answer(agent, self.exit_of(agent), Generation())
             await self.append(connection)
-
-    def _turn_events(self) -> Iterator[tuple[str, str]]:
-        for item in self.table.turns[self.appended :]:
-            errors = tuple(error for error in self.table.errors if error.turn == item.turn.index)
-            yield "turn", AppendedTurn(turn=item, errors=errors).model_dump_json()
-
-    def _answer_events(self) -> Iterator[tuple[str, str]]:
-        for agent, decision in self.table.pending.items():
-            if agent not in self.answered:
-                answer = RecordedAnswer(
-                    agent=agent,
-                    round=self.table.state.round,
-                    action=decision.action,
-                    generation=decision.generation,
-                    errors=decision.errors,
-                )
-                yield "answer", answer.model_dump_json()
 
 
 async def begin(
@@ -293,6 +282,7 @@ async def act(
     turn: int,
     key: str,
     seconds: float = 0.0,
+    is_copied: bool = False,
 ) -> None:
     """Carries out a person's action.
 
@@ -304,6 +294,7 @@ async def act(
         turn: number of turns on the page that the person saw.
         key: idempotency key, chosen by the sender: the same request sent twice has one effect.
         seconds: the time that the person took.
+        is_copied: whether the person copied an assistant's proposal into the form.
 
     Raises:
         ConflictError: as :meth:`LiveEpisode.check_turn` does, or another seat has used the key.
@@ -321,7 +312,8 @@ async def act(
     problem = observation.move_problem(action)
     if problem is not None:
         raise InvalidActionError(problem, field="move")
-    await _take(connection, live, agent, action, Generation(latency=seconds))
+    advice = live.help.followed(agent, action, is_copied=is_copied)
+    await _take(connection, live, agent, action, Generation(latency=seconds, advice=advice))
     row = {"episode": live.id, "key": key, "agent": agent, "at": time.time()}
     await connection.execute(insert(tables.submission).values(**row))
 
@@ -333,6 +325,13 @@ async def _is_repeated(connection: AsyncConnection, episode: str, agent: str, ke
     if sender is not None and sender != agent:
         raise ConflictError("key: another seat has used it; choose a random one")
     return sender is not None
+
+
+def _parameters(spec: LiveSpec, agent: str, people: Mapping[str, str]) -> dict[str, str]:
+    """What tells people apart in the record: who it is, and which assistance they have."""
+    assistance = spec.assistants.get(agent)
+    settings = {} if assistance is None else {"assistance": assistance.mode, "adviser": assistance.policy}
+    return {PARTICIPANT: people.get(agent, ""), **settings}
 
 
 async def _take(
@@ -352,7 +351,10 @@ async def time_out(database: Database, episode: str) -> None:
         # episodes.
         if not live.awaited or live.deadline is None or live.deadline > time.time():
             return
-        for agent in live.awaited:
+        players = [agent for agent in live.awaited if live.help.plays(agent)]
+        for agent in players:
+            await _take(connection, live, agent, *live.help.played(agent))
+        for agent in () if players else live.awaited:
             action = live.exit_of(agent) if live.spec.on_timeout == "leave" else NO_ACTION
             generation = Generation(parse_failure=LATE_ANSWER, latency=live.spec.turn_seconds or 0.0)
             await _take(connection, live, agent, action, generation)

@@ -22,7 +22,7 @@ from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, jobs, runs
 from sotopia_studio.store.engine import UNREACHABLE, Database, cancel
 from sotopia_studio.store.jobs import Job
-from sotopia_studio.work import drafting, evaluating, names
+from sotopia_studio.work import advising, drafting, evaluating, names
 from sotopia_studio.work.batch import play_run
 from sotopia_studio.work.presence import Presence
 
@@ -55,6 +55,7 @@ class Worker:
         self._running: set[asyncio.Task[None]] = set()
         self.handlers: Mapping[str, Callable[[Job, Stop], Awaitable[str | None]]] = {
             live.ADVANCE: self._advance,
+            live.ADVISE: self._advise,
             runs.PLAY: partial(play_run, settings, database),
             evaluating.EVALUATE: partial(evaluating.evaluate, settings, database),
             drafting.DRAFT: partial(drafting.draft, settings),
@@ -190,6 +191,18 @@ class Worker:
             return
         policies, evaluator = await names.built(partial(self._players, episode.spec))
         await live.advance(self.database, episode, policies, evaluator)
+
+    async def _advise(self, job: Job, _: Stop) -> None:
+        async with self.database.read() as connection:
+            episode = await live.LiveEpisode.load(connection, job.target)
+        if episode.advised:
+            advisers = await names.built(partial(self._advisers, episode.spec))
+            await advising.advise(self.database, episode, advisers)
+
+    def _advisers(self, spec: LiveSpec) -> dict[str, Policy]:
+        chosen = [assistance.policy for assistance in spec.assistants.values()]
+        advisers = names.policies(self.settings, self.models, chosen, spec.manner)
+        return dict(zip(spec.assistants, advisers, strict=True))
 
     def _players(self, spec: LiveSpec) -> tuple[dict[str, Policy], Evaluator | None]:
         seats = {agent: name for agent, name in spec.policies.items() if agent not in spec.people}

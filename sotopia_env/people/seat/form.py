@@ -310,3 +310,59 @@ def _whole(text: str) -> int:
     if not (text.isdecimal() and len(text) < 10):
         raise InvalidActionError(field="offer", expected="whole numbers of pieces", got=text[:40])
     return int(text)
+
+
+def form_fields(observation: Observation, action: Action) -> dict[str, str | list[str]]:
+    """Returns the fields of a person's form that hold an action: what :func:`read_action` reads back as it.
+
+    Args:
+        observation: the observation of the seat.
+        action: an action that is possible now; a move that is not open is left out.
+    """
+    fields: dict[str, str | list[str]] = {"action_type": action.action_type.value, "argument": action.argument}
+    fields |= {"to": list(action.to), "move": ""}
+    menu, move = observation.moves, action.move
+    if not menu or move is None:
+        return fields
+    binding = move.binding
+    if binding is not None and binding.kind is MoveKind.PROPOSE and menu.propose and menu.space is not None:
+        terms = menu.space.normalise(binding.content)
+        return fields | {"move": OFFER, **_term_values(menu.space.issues, terms)} | _statement_values(menu, move)
+    if binding is not None and binding.kind is MoveKind.CLAIM and menu.claim:
+        return fields | {"move": CLAIM, "claim": str(binding.content)} | _statement_values(menu, move)
+    numbers = [index for index, (_, choice) in enumerate(_binding(menu).choices()) if choice == binding]
+    return fields | {"move": str(numbers[0]) if binding and numbers else ""} | _statement_values(menu, move)
+
+
+def _term_values(issues: Sequence[Any], terms: Mapping[str, Any]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for index, issue in enumerate(issues):
+        value = terms[issue.name]
+        parts = value.items() if isinstance(issue, ItemsIssue) else [("", value)]
+        values |= {f"issue{index}{'.' if agent else ''}{agent}": str(part) for agent, part in parts}
+    return values
+
+
+def _statement_values(menu: Menu, move: Move) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for field in statement_fields(menu):
+        for kind, content in move.statements:
+            if kind is MoveKind.STATE and field.label in content:
+                values[field.name] = f"{STATE}{menu.statements.state[field.label].index(content[field.label])}"
+            elif kind is not MoveKind.STATE and field.label in ([content] if isinstance(content, str) else content):
+                values[field.name] = kind.value
+    return values
+
+
+def move_words(observation: Observation, move: Move | None) -> str:
+    """Returns a move in words for people: ``offer: price $84``; empty without one."""
+    if move is None:
+        return ""
+    menu, binding = observation.moves, move.binding
+    words = [f"{kind.value} {content}" for kind, content in move.statements]
+    if binding is not None and binding.kind is MoveKind.PROPOSE and menu and menu.space is not None:
+        words.insert(0, f"offer: {menu.space.describe(menu.space.normalise(binding.content))}")
+    elif binding is not None:
+        labels = [label for label, choice in (_binding(menu).choices() if menu else ()) if choice == binding]
+        words.insert(0, labels[0] if labels else f"{binding.kind.value} {binding.content}")
+    return "; ".join(words)

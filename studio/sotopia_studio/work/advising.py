@@ -1,0 +1,58 @@
+"""The job that asks assistants for advice: beside the play, so that a slow assistant delays nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from sotopia_env.runs.play import attempt
+from sotopia_env.world.action import NO_ACTION, Advice
+from sotopia_env.world.play.policy import Decision, Policy, turn_seed
+from sotopia_studio.live import CLOSED, LiveEpisode
+from sotopia_studio.live_events import ADVICE, RecordedAdvice
+from sotopia_studio.store import events
+from sotopia_studio.store.engine import Database
+
+_PATIENCE = 120.0
+"""Seconds after which an assistant that does not answer has no advice for this turn."""
+
+
+async def advise(database: Database, live: LiveEpisode, advisers: Mapping[str, Policy]) -> None:
+    """Appends the advice for every person whose turn it is, as far as the turn is still theirs.
+
+    Args:
+        database: the database.
+        live: the episode.
+        advisers: the policies that advise, by the person's seat.
+    """
+    for agent in live.advised:
+        advice = await _advice(live, agent, advisers[agent])
+        async with database.write() as connection:
+            now = await LiveEpisode.load(connection, live.id, lock=True)
+            if now.status in CLOSED or len(now.table.turns) != advice.turn or agent not in now.advised:
+                continue  # the person was faster, or has taken over
+            # Only the deadline changes: an assistant that acts does so after its pause, by the clock of late answers.
+            columns = {}
+            if advice.advice.mode == "act" and not advice.advice.problem:
+                columns = {"deadline": time.time() + live.spec.assistants[agent].pause}
+            await events.append(connection, live.id, now.number, [(ADVICE, advice.model_dump_json())], columns)
+
+
+async def _advice(live: LiveEpisode, agent: str, policy: Policy) -> RecordedAdvice:
+    turn, assistance = len(live.table.turns), live.spec.assistants[agent]
+    begun = time.monotonic()
+    seed = turn_seed(live.spec.seed, turn, live.spec.task.seat_of[agent])
+    # An assistant that fails must not end the conversation: the person goes on without its advice.
+    outcome = await attempt(policy.act(live.table.observe(agent), seed), _PATIENCE)
+    seconds = round(time.monotonic() - begun, 3)
+    advice = Advice(policy=assistance.policy, mode=assistance.mode, action=NO_ACTION, seconds=seconds)
+    if not isinstance(outcome, Decision):
+        problem = f"{type(outcome).__name__}: {outcome}"
+        return RecordedAdvice(agent=agent, turn=turn, advice=advice.model_copy(update={"problem": problem}))
+    generation = outcome.generation
+    changes: dict[str, object] = {"action": outcome.action}
+    if generation is not None:
+        changes |= {"tokens": generation.usage.tokens, "cost": generation.usage.cost}
+        if generation.parse_failure:
+            changes["problem"] = f"its answer is not an action: {generation.parse_failure}"
+    return RecordedAdvice(agent=agent, turn=turn, advice=advice.model_copy(update=changes), generation=generation)

@@ -217,9 +217,11 @@ class LiveEpisode:
         new = [*turn_events(self.table, self.appended), *answer_events(self.table, self.answered)]
         # A deadline that was not reset would end the turn of the next person by the clock of the last one.
         self.status, self.deadline = "running", None
+        self.help = self.help.at(len(self.table.turns))
         if self.awaited:
             # A link may be opened hours after it was sent: nobody's time runs before they have come.
             limit = None if self.expected.intersection(self.awaited) else self.spec.turn_seconds
+            limit = min([self.spec.assistants[a].pause for a in self.awaited if self.help.plays(a)], default=limit)
             self.status, self.deadline = "waiting", None if limit is None else time.time() + limit
         turns = self.appended = len(self.table.turns)
         self.answered = frozenset(self.table.pending)

@@ -7,7 +7,7 @@ of its own, which only the page of that seat shows, and becomes a part of the tu
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import Field
@@ -99,6 +99,16 @@ class Steering(Record):
     is_by_person: bool
 
 
+def concerns(event: Event, agent: str) -> bool:
+    """Whether the person in a seat may know of an event: assistance is known to nobody but whom it helps."""
+    if event.kind not in (ADVICE, STEERING):
+        return True
+    where = f"event {event.number}"
+    if event.kind == ADVICE:
+        return read_record(RecordedAdvice, event.payload, where).agent == agent
+    return read_record(Steering, event.payload, where).agent == agent
+
+
 @dataclass(frozen=True, slots=True)
 class Help:
     """The assistance of people now.
@@ -114,16 +124,25 @@ class Help:
     @classmethod
     def of(cls, events: Iterable[Event], turns: int) -> Help:
         """Returns the assistance after ``events``, at the present number of turns."""
-        advice: dict[str, RecordedAdvice] = {}
-        taken_over: dict[str, bool] = {}
+        state = cls()
         for event in events:
             if event.kind == ADVICE:
                 item = read_record(RecordedAdvice, event.payload, f"event {event.number}")
-                advice |= {item.agent: item} if item.turn == turns else {}
+                state = replace(state, advice={**state.advice, item.agent: item})
             elif event.kind == STEERING:
                 steering = read_record(Steering, event.payload, f"event {event.number}")
-                taken_over[steering.agent] = steering.is_by_person
-        return cls(advice, frozenset(agent for agent, is_by_person in taken_over.items() if is_by_person))
+                state = state.steered(steering.agent, steering.is_by_person)
+        return state.at(turns)
+
+    def at(self, turns: int) -> Help:
+        """Returns the assistance at a number of turns: advice on earlier ones is no longer advice."""
+        current = {agent: item for agent, item in self.advice.items() if item.turn == turns}
+        return self if len(current) == len(self.advice) else replace(self, advice=current)
+
+    def steered(self, agent: str, is_by_person: bool) -> Help:
+        """Returns the assistance after a person took over, or let the assistant act again."""
+        own = frozenset([agent])
+        return replace(self, taken_over=self.taken_over | own if is_by_person else self.taken_over - own)
 
     def plays(self, agent: str) -> bool:
         """Whether the assistant carries its advice out unless the person takes over."""

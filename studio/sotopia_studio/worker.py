@@ -15,14 +15,14 @@ from sotopia_env.foundation.errors import FATAL, InUseError, ModelCallError, Sot
 from sotopia_env.runs.play import attempt
 from sotopia_env.world import Evaluator
 from sotopia_env.world.play.policy import Policy
-from sotopia_studio import live
+from sotopia_studio import assistance, live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, jobs, runs
 from sotopia_studio.store.engine import UNREACHABLE, Database, cancel
 from sotopia_studio.store.jobs import Job
-from sotopia_studio.work import advising, drafting, evaluating, names
+from sotopia_studio.work import drafting, evaluating, names
 from sotopia_studio.work.batch import play_run
 from sotopia_studio.work.presence import Presence
 
@@ -197,10 +197,10 @@ class Worker:
             episode = await live.LiveEpisode.load(connection, job.target)
         if episode.advised:
             advisers = await names.built(partial(self._advisers, episode.spec))
-            await advising.advise(self.database, episode, advisers)
+            await assistance.advise(self.database, episode, advisers)
 
     def _advisers(self, spec: LiveSpec) -> dict[str, Policy]:
-        chosen = [assistance.policy for assistance in spec.assistants.values()]
+        chosen = [item.policy for item in spec.assistants.values()]
         advisers = names.policies(self.settings, self.models, chosen, spec.manner)
         return dict(zip(spec.assistants, advisers, strict=True))
 

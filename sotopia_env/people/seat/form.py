@@ -366,3 +366,31 @@ def move_words(observation: Observation, move: Move | None) -> str:
         labels = [label for label, choice in (_binding(menu).choices() if menu else ()) if choice == binding]
         words.insert(0, labels[0] if labels else f"{binding.kind.value} {binding.content}")
     return "; ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An action that an assistant proposes to the person in a seat.
+
+    Attributes:
+        words: what the character would say or do.
+        manner: the kind of the action for people, if it is not speech; empty for speech.
+        move: the move in words; empty without one.
+        to: names of those who would hear it; empty for everybody.
+        fields: the fields of the form that hold the action.
+    """
+
+    words: str
+    manner: str
+    move: str
+    to: str
+    fields: Mapping[str, str | list[str]]
+
+    @classmethod
+    def of(cls, observation: Observation, action: Action) -> Proposal:
+        """Returns an action as the page of a seat shows it."""
+        manner = "" if action.action_type is ActionType.SPEAK else WORDS[action.action_type]
+        names = {partner.agent: partner.name for partner in observation.briefing.partners}
+        to = ", ".join(names[agent] for agent in action.to if agent in names)
+        move = move_words(observation, action.move)
+        return cls(action.argument.strip(), manner, move, to, form_fields(observation, action))

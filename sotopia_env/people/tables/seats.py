@@ -15,6 +15,7 @@ from sotopia_env.outcomes import ChoiceIssue, ItemsIssue, NumberIssue
 from sotopia_env.outcomes.result import OutcomeResult
 from sotopia_env.people.tables.columns import Cell, Column
 from sotopia_env.world import Task
+from sotopia_env.world.action import Advice
 from sotopia_env.world.answers import participant_of
 from sotopia_env.world.episode import Episode, RecordedTurn
 from sotopia_env.world.outcome import outcome_of
@@ -112,6 +113,20 @@ def _score_column(dimension: Dimension) -> Column[PlayedSeat]:
     return Column(
         f"score.{dimension.value}", meaning, "number", lambda s: s.score(dimension), f"{low} to {high}", "an evaluator"
     )
+
+
+def _advice_of(item: RecordedTurn) -> Advice | None:
+    return None if item.generation is None else item.generation.advice
+
+
+def _responses(played: PlayedSeat) -> list[str]:
+    """What the person did after each advice."""
+    return [a.response for item in played.own if (a := _advice_of(item)) is not None and not a.problem]
+
+
+def _assistance(played: PlayedSeat, name: str) -> Cell:
+    settings = next((policy.parameters for policy in played.episode.policies if policy.agent == played.agent), {})
+    return str(settings[name]) if name in settings else None
 
 
 _UNITS = "in the units of the task's worths"
@@ -223,6 +238,24 @@ SEAT: tuple[Column[PlayedSeat], ...] = (
         "seconds",
         SERVER,
     ),
+    Column(
+        "assistance",
+        "assistance of the person",
+        "choice",
+        lambda s: _assistance(s, "assistance"),
+        "propose, advise, act; empty: none",
+        RECORD,
+    ),
+    Column("assistance.policy", "the policy that assists", "text", lambda s: _assistance(s, "adviser"), source=RECORD),
+    Column("assistance.advised", "own turns with advice", "number", lambda s: len(_responses(s)), "from 0", RECORD),
+    Column(
+        "assistance.followed",
+        "own turns in which the proposed move was made, by the person or the assistant",
+        "number",
+        lambda s: sum(r in ("same", "move", "played") for r in _responses(s)),
+        "from 0",
+        RECORD,
+    ),
     *map(_score_column, DIMENSIONS),
 )
 """Columns of a seat that every task has."""
@@ -299,6 +332,20 @@ def _tokens(played: PlayedTurn) -> Cell:
     return None if generation is None else generation.usage.tokens
 
 
+def _advice(read: Callable[[Advice], Cell]) -> Callable[[PlayedTurn], Cell]:
+    def cell(played: PlayedTurn) -> Cell:
+        advice = _advice_of(played.item)
+        return None if advice is None else read(advice)
+
+    return cell
+
+
+def _advised(advice: Advice) -> Cell:
+    move = advice.action.move
+    return None if move is None else canonical_json(move.to_json())
+
+
+ADVISER = "an assistant of the person"
 TURN: tuple[Column[PlayedTurn], ...] = (
     Column("episode", "id of the conversation", "text", lambda t: t.name, source=RECORD),
     Column("turn", "number of the turn", "number", lambda t: t.item.turn.index + 1, "from 1", RECORD),
@@ -360,6 +407,34 @@ TURN: tuple[Column[PlayedTurn], ...] = (
         "from 0; empty if unknown",
         RECORD,
     ),
+    Column(
+        "advice.mode",
+        "assistance of the person in this turn",
+        "choice",
+        _advice(lambda a: a.mode),
+        "propose, advise, act",
+        ADVISER,
+    ),
+    Column("advice.policy", "the policy that advised", "text", _advice(lambda a: a.policy), source=ADVISER),
+    Column("advice.words", "the words that it proposed", "text", _advice(lambda a: a.action.argument), source=ADVISER),
+    Column("advice.content", "the move that it proposed, with its terms", "JSON", _advice(_advised), source=ADVISER),
+    Column("advice.problem", "why it proposed nothing", "text", _advice(lambda a: a.problem or None), source=ADVISER),
+    Column(
+        "advice.copied",
+        "whether the person copied the proposal into the form",
+        "yes/no",
+        _advice(lambda a: a.is_copied),
+        source=SERVER,
+    ),
+    Column(
+        "advice.response",
+        "what the person did",
+        "choice",
+        _advice(lambda a: a.response or None),
+        "played: the assistant acted; same; move: the same move in other words; other",
+        RECORD,
+    ),
+    Column("advice.seconds", "time that the assistant took", "number", _advice(lambda a: a.seconds), "seconds", SERVER),
 )
 """Columns of a turn."""
 

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.outcomes.table import Claims, TableView, Votes
 from sotopia_env.people.seat.worth import SeatWorth, WorthPart
 from sotopia_env.world import Task
-from sotopia_env.world.action import ActionType
+from sotopia_env.world.action import ActionType, Advice, move_json
 from sotopia_env.world.answers import InterviewAnswer
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Evaluation, RecordedTurn
@@ -83,6 +83,7 @@ class TurnCard:
         failure: the reason why the policy's text could not be parsed.
         mine: whether it is the viewer's own turn.
         classes: the classes of its statements; for researchers, after the end.
+        advice: what the person was advised to do, and what they did; for researchers.
     """
 
     number: int
@@ -97,6 +98,7 @@ class TurnCard:
     failure: str = ""
     mine: bool = False
     classes: str = ""
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +315,30 @@ def turn_card(
         attempt=tried,
         failure=failure or "",
         mine=turn.actor == viewer,
+        advice="" if item is None or item.generation is None else _advice(item.generation.advice),
+    )
+
+
+_RESPONSES = {
+    "played": "carried out for the person",
+    "same": "the person did this",
+    "move": "the person made this move with other words",
+    "other": "the person did something else",
+    "": "no response",
+}
+
+
+def _advice(advice: Advice | None) -> str:
+    """What an assistant proposed and what the person did, in words; empty without one."""
+    if advice is None:
+        return ""
+    if advice.problem:
+        return f"{advice.policy} had no advice ({advice.problem})"
+    move = "" if advice.action.move is None else f" {move_json(advice.action.move)}"
+    copied = ", copied into the form" if advice.is_copied else ""
+    return (
+        f"Advice ({advice.mode}) by {advice.policy}: {advice.action.argument.strip()}{move} – "
+        f"{_RESPONSES[advice.response]}{copied}"
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import APIRouter, Depends, Form, Header, Request
 from fastapi.responses import RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.seat.form import (
+    Proposal,
     StatementField,
     TermField,
     action_choices,
@@ -38,10 +39,11 @@ from sotopia_env.people.seat.worth import (
 )
 from sotopia_env.world import Observation, TurnOrder
 from sotopia_env.world.action import ActionType
-from sotopia_studio import auth, live
+from sotopia_studio import assistance, auth, live
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, services
 from sotopia_studio.live import LiveEpisode
+from sotopia_studio.live_events import concerns
 from sotopia_studio.pages.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
@@ -196,6 +198,10 @@ async def _show(
     problem: str = "",
     status: int = 200,
 ) -> Response:
+    advice = state.help.advice.get(agent)
+    proposal = None
+    if advice is not None and agent in state.awaited and not advice.advice.problem:
+        proposal = Proposal.of(state.table.observe(agent), advice.advice.action)
     async with parts.database.read() as connection:
         delay = await jobs.delay_of(connection, live.ADVANCE, state.id)
         if fields is None:
@@ -217,6 +223,10 @@ async def _show(
         now=time.time(),
         person=person,
         limit=state.table.observe(agent).turn_limit,
+        assistance=None if state.ended else state.spec.assistants.get(agent),
+        proposal=proposal,
+        problem_of_advice="" if advice is None else advice.advice.problem,
+        taken_over=agent in state.help.taken_over,
     )
 
 
@@ -250,8 +260,8 @@ async def changes(
                     before, delay = delay, await jobs.delay_of(connection, live.ADVANCE, episode)
                 if delay != before:  # the death of a process is no event of the episode
                     yield ServerSentEvent(raw_data="delay")
-            # Nobody may know who has answered in a round that is not complete, or who wishes to leave.
-            elif event.kind not in ("answer", live.LEAVING):
+            # Nobody may know who has answered in a round that is not complete, who wishes to leave, and who is advised.
+            elif event.kind not in ("answer", live.LEAVING) and concerns(event, agent):
                 yield ServerSentEvent(raw_data="changed", id=str(event.number))
 
 
@@ -270,7 +280,16 @@ async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str
     try:
         async with parts.database.write() as connection:
             state = await _load(connection, episode, agent, lock=True)
-            await live.act(connection, state, agent, read, turn=turn, key=key[:100], seconds=seconds)
+            await live.act(
+                connection,
+                state,
+                agent,
+                read,
+                turn=turn,
+                key=key[:100],
+                seconds=seconds,
+                is_copied=bool(fields.get("copied")),
+            )
             await drafts.clear(connection, person.id, _form(episode, agent, turn))
     # The state that was loaded above is the present one, so the page is rendered from it.
     except InvalidValueError as error:
@@ -295,6 +314,18 @@ async def leave(parts: ServicesDep, person: Sitter, episode: str, agent: str) ->
                 await jobs.request(connection, live.ADVANCE, episode)
     await parts.hub.notify(episode)
     return RedirectResponse(f"/seat/{episode}/{agent}", 303)
+
+
+@router.post("/seat/{episode}/{agent}/steer")
+async def steer(
+    request: Request, parts: ServicesDep, _: Sitter, episode: str, agent: str, by_person: Annotated[bool, Form()]
+) -> Response:
+    """Takes over from an assistant that acts, or lets it act again."""
+    async with parts.database.write() as connection:
+        state = await _load(connection, episode, agent, lock=True)
+        await assistance.steer(connection, state, agent, is_by_person=by_person)
+    await parts.hub.notify(episode)
+    return RedirectResponse(f"/seat/{episode}/{agent}{'/view' if 'hx-request' in request.headers else ''}", 303)
 
 
 @router.post("/seat/{episode}/{agent}/worth")

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.world.play.policy import Policy
 from sotopia_studio import auth, live
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.settings import ServiceSettings
@@ -71,10 +72,12 @@ def _check(settings: ServiceSettings, study: AnyStudy) -> None:
 
 def _check_partner(settings: ServiceSettings, study: PlayStudy) -> None:
     models = ModelPool(settings.models)
-    try:
-        partners = names.policies(settings, models, [] if study.partner == PERSON else [study.partner], {})
-    except InvalidValueError as error:
-        raise InvalidValueError.of(error, field="partner") from None
+    partners: list[Policy] = []
+    for field, name in (("partner", study.partner), ("adviser", study.adviser)):
+        try:
+            partners += names.policies(settings, models, [] if name in (PERSON, "") else [name], {})
+        except InvalidValueError as error:
+            raise InvalidValueError.of(error, field=field) from None
     names.evaluator(settings, models, study.evaluator, partners)
 
 

@@ -18,6 +18,7 @@ from sotopia_env.foundation.json_text import canonical_json, parse_json
 from sotopia_env.world import Rules, Task
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
+from sotopia_studio.live_events import Assistance
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, studies, tables
 from sotopia_studio.studies.conditions import admits, conditions, item_parts, of_item, preferred
@@ -226,6 +227,9 @@ async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, stud
         on_timeout=study.on_timeout,
         tag=f"study:{study.name}",
         study=study_id,
+        assistants={agent: Assistance(mode=study.assistance, policy=study.adviser) for agent in people}
+        if study.assistance != "none"
+        else {},
     )
     episode = await live.begin(connection, spec, participants=people)
     for seat in seats:

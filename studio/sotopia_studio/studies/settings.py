@@ -22,7 +22,7 @@ CONSENT = (
 )
 
 
-_TEXTS = ("partner", "tasks", "level", "instructions")
+_TEXTS = ("partner", "tasks", "level", "instructions", "assistance", "adviser")
 
 
 class Codes(Settings):
@@ -115,7 +115,7 @@ class Factor(Settings):
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,80}$")
-    varies: Literal["partner", "tasks", "level", "instructions", "max_turns", "turn_seconds"]
+    varies: Literal["partner", "tasks", "level", "instructions", "max_turns", "turn_seconds", "assistance", "adviser"]
     levels: tuple[Level, ...] = Field(min_length=2)
 
 
@@ -137,6 +137,9 @@ class PlayStudy(Study):
         wait_seconds: the time for which a person waits for a partner.
         interview: questions to a person after each conversation. A question with ``{partner}`` in its text is asked
             about each partner, by the character's name.
+        assistance: whether a policy helps the people: ``propose`` (they may copy its proposals into the form),
+            ``advise`` (they read them), or ``act`` (it acts for them unless they take over).
+        adviser: the policy that helps.
         factors: what differs between conditions; every combination of their levels is one condition.
         assignment: whether each of the ``people`` stays in one condition, or the ``conversations`` of a person are in
             different ones.
@@ -159,12 +162,24 @@ class PlayStudy(Study):
     wait_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     interview: tuple[FormQuestion, ...] = ()
     scenario_interview: bool = False
+    assistance: Literal["none", "propose", "advise", "act"] = "none"
+    adviser: str = ""
     factors: tuple[Factor, ...] = ()
     assignment: Literal["people", "conversations"] = "people"
 
     @model_validator(mode="after")
     def _check_interview(self) -> Self:
         check_names((Section(questions=self.interview),))
+        return self
+
+    @model_validator(mode="after")
+    def _check_assistance(self) -> Self:
+        # A level may be the setting that needs an adviser, and another one that names it.
+        varied = {factor.varies for factor in self.factors}
+        if self.assistance != "none" and not self.adviser and "adviser" not in varied:
+            raise InvalidValueError(
+                field="adviser", expected=f"the policy that helps, for assistance {self.assistance!r}", got=self.adviser
+            )
         return self
 
     @model_validator(mode="after")

@@ -64,9 +64,9 @@ for (const part of document.querySelectorAll("[data-live]")) {
     event.preventDefault();
     if (form.dataset.sent) return; // a double click
     form.dataset.sent = "1";
-    const words = form.elements.argument.value;
+    const words = form.elements.argument?.value ?? "";
     try {
-      const body = new URLSearchParams(new FormData(form));
+      const body = new URLSearchParams(new FormData(form, event.submitter));
       const answer = await fetch(form.action, { method: "POST", body, headers: { "HX-Request": "true" } });
       unsent = answer.ok ? "" : words;
       if (answer.ok) document.querySelector(".briefing")?.removeAttribute("open");
@@ -79,6 +79,24 @@ for (const part of document.querySelectorAll("[data-live]")) {
   });
   if (!location.hash) toNewest(part);
 }
+
+// A proposal is put into the form, where the person can change it; nothing is sent.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-fill]");
+  const form = button && document.querySelector("form[data-draft]");
+  if (!form) return;
+  for (const [name, value] of Object.entries({ ...JSON.parse(button.dataset.fill), copied: "1" })) {
+    const fields = [...form.elements].filter((field) => field.name === name);
+    for (const field of fields) {
+      if (field.type === "checkbox") field.checked = value.includes(field.value);
+      else if (field.type === "radio") field.checked = field.value === value;
+      else field.value = value;
+    }
+    if (!fields.length) form.append(Object.assign(document.createElement("input"), { type: "hidden", name, value }));
+  }
+  form.querySelectorAll("textarea, [name=move]:checked").forEach((field) => field.dispatchEvent(new Event("input", { bubbles: true })));
+  form.querySelector("textarea").focus();
+});
 
 // The newest words in view: all of them, or their beginning where they are too long for it.
 function toNewest(part) {
@@ -117,6 +135,6 @@ document.addEventListener("keydown", (event) => {
 setInterval(() => {
   for (const clock of document.querySelectorAll("[data-deadline]")) {
     const left = Math.max(0, Math.round(Number(clock.dataset.deadline) - Date.now() / 1000));
-    clock.textContent = `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} left`;
+    clock.textContent = "short" in clock.dataset ? `${left} s` : `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} left`;
   }
 }, 1000);

@@ -1,15 +1,22 @@
-"""The job that asks assistants for advice: beside the play, so that a slow assistant delays nobody else."""
+"""Assistants of people: asking them for advice, and letting them act or not.
+
+Advice is a job of its own beside the play, so that a slow assistant delays nobody else.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from sotopia_env.foundation.errors import FATAL
 from sotopia_env.runs.play import attempt
 from sotopia_env.world.action import NO_ACTION, Advice
 from sotopia_env.world.play.policy import Decision, Policy, turn_seed
 from sotopia_studio.live import CLOSED, LiveEpisode
-from sotopia_studio.live_events import ADVICE, RecordedAdvice
+from sotopia_studio.live_events import ADVICE, STEERING, RecordedAdvice, Steering
+from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import events
 from sotopia_studio.store.engine import Database
 
@@ -43,7 +50,10 @@ async def _advice(live: LiveEpisode, agent: str, policy: Policy) -> RecordedAdvi
     begun = time.monotonic()
     seed = turn_seed(live.spec.seed, turn, live.spec.task.seat_of[agent])
     # An assistant that fails must not end the conversation: the person goes on without its advice.
-    outcome = await attempt(policy.act(live.table.observe(agent), seed), _PATIENCE)
+    try:
+        outcome: object = await attempt(policy.act(live.table.observe(agent), seed), _PATIENCE)
+    except FATAL as error:  # a budget that is spent ends advice, and no conversation
+        outcome = error
     seconds = round(time.monotonic() - begun, 3)
     advice = Advice(policy=assistance.policy, mode=assistance.mode, action=NO_ACTION, seconds=seconds)
     if not isinstance(outcome, Decision):
@@ -56,3 +66,19 @@ async def _advice(live: LiveEpisode, agent: str, policy: Policy) -> RecordedAdvi
         if generation.parse_failure:
             changes["problem"] = f"its answer is not an action: {generation.parse_failure}"
     return RecordedAdvice(agent=agent, turn=turn, advice=advice.model_copy(update=changes), generation=generation)
+
+
+async def steer(connection: AsyncConnection, live: LiveEpisode, agent: str, *, is_by_person: bool) -> None:
+    """Lets a person take over from an assistant that acts, or lets it act again; the clock of the turn starts anew.
+
+    Raises:
+        ConflictError: the seat has no assistant that acts, or the conversation has ended.
+    """
+    assistance = live.spec.assistants.get(agent)
+    if live.ended or assistance is None or assistance.mode != "act":
+        raise ConflictError("there is no assistant that acts for you here; reload the page")
+    event = Steering(agent=agent, is_by_person=is_by_person)
+    live.number = await events.append(connection, live.id, live.number, [(STEERING, event.model_dump_json())])
+    live.help = live.help.steered(agent, is_by_person)
+    if agent in live.awaited:
+        await live.append(connection)

@@ -15,10 +15,10 @@ from sotopia_env.runs.play import attempt
 from sotopia_env.world.action import NO_ACTION, Advice
 from sotopia_env.world.play.policy import Decision, Policy, turn_seed
 from sotopia_studio.live import CLOSED, LiveEpisode
-from sotopia_studio.live_events import ADVICE, STEERING, RecordedAdvice, Steering
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import events
 from sotopia_studio.store.engine import Database
+from sotopia_studio.store.event_records import ADVICE, STEERING, RecordedAdvice, Steering
 
 _PATIENCE = 120.0
 """Seconds after which an assistant that does not answer has no advice for this turn."""

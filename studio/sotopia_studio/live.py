@@ -27,10 +27,17 @@ from sotopia_env.world.answers import PARTICIPANT
 from sotopia_env.world.episode import Episode, Generation, PolicyInfo
 from sotopia_env.world.play.policy import Decision, Policy
 from sotopia_env.world.play.table import Table
-from sotopia_studio.live_events import AppendedTurn, Assistance, Help, RecordedAnswer, answer_events, turn_events
 from sotopia_studio.problems import ConflictError, ForbiddenError
 from sotopia_studio.store import episodes, events, jobs, tables
 from sotopia_studio.store.engine import Database
+from sotopia_studio.store.event_records import (
+    AppendedTurn,
+    Assistance,
+    Help,
+    RecordedAnswer,
+    answer_events,
+    turn_events,
+)
 
 ADVANCE, ADVISE = "advance", "advise"
 """The jobs that let the policies of a live episode act, and advise people."""

@@ -12,8 +12,8 @@ import re
 import httpx
 import pytest
 from sotopia_studio import live
-from sotopia_studio.live_events import ADVICE
 from sotopia_studio.store import events, tables
+from sotopia_studio.store.event_records import ADVICE
 from sotopia_studio.studies.settings import study_of
 from sqlalchemy import select, update
 

@@ -394,3 +394,8 @@ class Proposal:
         to = ", ".join(names[agent] for agent in action.to if agent in names)
         move = move_words(observation, action.move)
         return cls(action.argument.strip(), manner, move, to, form_fields(observation, action))
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The fields with one value each, as :func:`read_action` takes them."""
+        return {name: value for name, value in self.fields.items() if isinstance(value, str)}

@@ -43,12 +43,12 @@ from sotopia_studio import assistance, auth, live
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, services
 from sotopia_studio.live import LiveEpisode
-from sotopia_studio.live_events import concerns
 from sotopia_studio.pages.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
+from sotopia_studio.store.event_records import concerns
 from sotopia_studio.store.jobs import Delay
 from sotopia_studio.studies.building import trials
 
@@ -225,6 +225,7 @@ async def _show(
         limit=state.table.observe(agent).turn_limit,
         assistance=None if state.ended else state.spec.assistants.get(agent),
         proposal=proposal,
+        proposed_worth=None if proposal is None else form_worth(seat.observation, proposal.texts),
         problem_of_advice="" if advice is None else advice.advice.problem,
         taken_over=agent in state.help.taken_over,
     )

@@ -18,9 +18,9 @@ from sotopia_env.foundation.json_text import canonical_json, parse_json
 from sotopia_env.world import Rules, Task
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
-from sotopia_studio.live_events import Assistance
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, studies, tables
+from sotopia_studio.store.event_records import Assistance
 from sotopia_studio.studies.conditions import admits, conditions, item_parts, of_item, preferred
 from sotopia_studio.studies.forms import Section
 from sotopia_studio.studies.interviews import interview_form, is_interview

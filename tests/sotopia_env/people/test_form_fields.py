@@ -8,7 +8,7 @@ import pytest
 
 from sotopia_env import naming
 from sotopia_env.outcomes import Move, MoveKind
-from sotopia_env.people.seat_form import Proposal, form_fields, move_words, read_action
+from sotopia_env.people.seat.form import Proposal, form_fields, move_words, read_action
 from sotopia_env.world import Action, Observation, Rules
 from sotopia_env.world.action import ActionType, Advice
 from sotopia_env.world.play.table import Table

@@ -82,11 +82,10 @@ class LiveSpec(Record):
         """The agents whose seats people take."""
         return tuple(agent for agent in self.task.agents if self.policies.get(agent) == episodes.PERSON)
 
-
-class Departure(Record):
-    """A person's wish to leave, which is carried out at their next turn."""
-
-    agent: str
+    def help_of(self, agent: str) -> dict[str, str]:
+        """The assistance of a person in the record: people with different assistance are different policies."""
+        assistance = self.assistants.get(agent)
+        return {} if assistance is None else {"assistance": assistance.mode, "adviser": assistance.policy}
 
 
 @dataclass(slots=True)
@@ -149,7 +148,11 @@ class LiveEpisode:
             rules=spec.rules,
             seed=spec.seed,
             policies=tuple(
-                PolicyInfo(agent=agent, name=episodes.PERSON, parameters=_parameters(spec, agent, people))
+                PolicyInfo(
+                    agent=agent,
+                    name=episodes.PERSON,
+                    parameters={PARTICIPANT: people.get(agent, ""), **spec.help_of(agent)},
+                )
                 for agent in spec.people
             ),
             turns=tuple(item.turn for item in turns),
@@ -334,13 +337,6 @@ async def _is_repeated(connection: AsyncConnection, episode: str, agent: str, ke
     if sender is not None and sender != agent:
         raise ConflictError("key: another seat has used it; choose a random one")
     return sender is not None
-
-
-def _parameters(spec: LiveSpec, agent: str, people: Mapping[str, str]) -> dict[str, str]:
-    """What tells people apart in the record: who it is, and which assistance they have."""
-    assistance = spec.assistants.get(agent)
-    settings = {} if assistance is None else {"assistance": assistance.mode, "adviser": assistance.policy}
-    return {PARTICIPANT: people.get(agent, ""), **settings}
 
 
 async def _take(

@@ -48,7 +48,7 @@ from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
-from sotopia_studio.store.event_records import concerns
+from sotopia_studio.store.event_records import Departure, concerns
 from sotopia_studio.store.jobs import Delay
 from sotopia_studio.studies.building import trials
 
@@ -307,7 +307,7 @@ async def leave(parts: ServicesDep, person: Sitter, episode: str, agent: str) ->
     async with parts.database.write() as connection:
         state = await _load(connection, episode, agent, lock=True)
         if not state.ended and agent not in state.leaving:
-            wish = [(live.LEAVING, live.Departure(agent=agent).model_dump_json())]
+            wish = [(live.LEAVING, Departure(agent=agent).model_dump_json())]
             state.number = await events.append(connection, episode, state.number, wish)
             state.leaving |= {agent}
             if agent in state.awaited:  # otherwise nothing has changed for the others, whose time runs on

@@ -40,6 +40,12 @@ class AppendedTurn(Record):
     errors: tuple[EpisodeError, ...] = ()
 
 
+class Departure(Record):
+    """A person's wish to leave, which is carried out at their next turn."""
+
+    agent: str
+
+
 def turn_events(table: Table, after: int) -> Iterator[tuple[str, str]]:
     """Yields kind and content of an event for every turn from the one with index ``after`` on."""
     for item in table.turns[after:]:

@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.tables.columns import Cell, Column, Kind, codebook, codebook_csv, long_csv, long_rows, wide_csv
-from sotopia_env.people.tables.seats import TURN, PlayedSeat, longest, played_turns, seat_columns
+from sotopia_env.people.tables.seats import PlayedSeat, longest, seat_columns
+from sotopia_env.people.tables.turns import TURN, played_turns
 from sotopia_env.world.episode import Episode
 from sotopia_studio import live
 from sotopia_studio.store import episodes, events, studies

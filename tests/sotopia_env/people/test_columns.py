@@ -8,7 +8,8 @@ import io
 
 from sotopia_env import naming
 from sotopia_env.people.tables.columns import CODEBOOK, LONG, Column, codebook, codebook_csv, long_csv, wide_csv
-from sotopia_env.people.tables.seats import TURN, PlayedSeat, longest, played_turns, seat_columns
+from sotopia_env.people.tables.seats import PlayedSeat, longest, seat_columns
+from sotopia_env.people.tables.turns import TURN, played_turns
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups
 from sotopia_env.world.episode import Episode

@@ -28,21 +28,14 @@ from sotopia_env.world.episode import Episode, Generation, PolicyInfo
 from sotopia_env.world.play.policy import Decision, Policy
 from sotopia_env.world.play.table import Table
 from sotopia_studio.problems import ConflictError, ForbiddenError
-from sotopia_studio.store import episodes, events, jobs, tables
+from sotopia_studio.store import episodes, event_records, events, jobs, tables
 from sotopia_studio.store.engine import Database
-from sotopia_studio.store.event_records import (
-    AppendedTurn,
-    Assistance,
-    Help,
-    RecordedAnswer,
-    answer_events,
-    turn_events,
-)
+from sotopia_studio.store.event_records import Assistance, Help
 
 ADVANCE, ADVISE = "advance", "advise"
 """The jobs that let the policies of a live episode act, and advise people."""
 LEAVING = "leaving"
-"""The kind of a :class:`Departure` as an event; until it is carried out, the other seats may not know of it."""
+"""The kind of a :class:`event_records.Departure` as an event; until it is carried out, the other seats may not know of it."""
 LATE_ANSWER = "no answer within the time limit"
 CLOSED = ("done", "failed", "stopped")
 """The states of an episode that has ended."""
@@ -82,10 +75,11 @@ class LiveSpec(Record):
         """The agents whose seats people take."""
         return tuple(agent for agent in self.task.agents if self.policies.get(agent) == episodes.PERSON)
 
-    def help_of(self, agent: str) -> dict[str, str]:
-        """The assistance of a person in the record: people with different assistance are different policies."""
+    def person(self, agent: str, code: str) -> PolicyInfo:
+        """A person in the record; those with different assistance count as different policies."""
         assistance = self.assistants.get(agent)
-        return {} if assistance is None else {"assistance": assistance.mode, "adviser": assistance.policy}
+        settings = {} if assistance is None else {"assistance": assistance.mode, "adviser": assistance.policy}
+        return PolicyInfo(agent=agent, name=episodes.PERSON, parameters={PARTICIPANT: code, **settings})
 
 
 @dataclass(slots=True)
@@ -127,18 +121,18 @@ class LiveEpisode:
         """
         row = await events.row_of(connection, episode, lock=lock)
         spec = read_record(LiveSpec, await episodes.spec_of(connection, episode), f"episode {episode}")
-        turns: list[AppendedTurn] = []
-        answers: list[RecordedAnswer] = []
+        turns: list[event_records.AppendedTurn] = []
+        answers: list[event_records.RecordedAnswer] = []
         leaving: set[str] = set()
         log = await events.read(connection, episode)
         for event in log:
             where = f"episode {episode}, event {event.number}"
             if event.kind == "turn":
-                turns.append(read_record(AppendedTurn, event.payload, where))
+                turns.append(read_record(event_records.AppendedTurn, event.payload, where))
             elif event.kind == "answer":
-                answers.append(read_record(RecordedAnswer, event.payload, where))
+                answers.append(read_record(event_records.RecordedAnswer, event.payload, where))
             elif event.kind == LEAVING:
-                leaving.add(read_record(Departure, event.payload, where).agent)
+                leaving.add(read_record(event_records.Departure, event.payload, where).agent)
         people = await episodes.participants(connection, episode)
         # The same path as resuming a run: the record so far, from which the table recomputes the state of the
         # protocol.
@@ -147,14 +141,7 @@ class LiveEpisode:
             task=spec.task,
             rules=spec.rules,
             seed=spec.seed,
-            policies=tuple(
-                PolicyInfo(
-                    agent=agent,
-                    name=episodes.PERSON,
-                    parameters={PARTICIPANT: people.get(agent, ""), **spec.help_of(agent)},
-                )
-                for agent in spec.people
-            ),
+            policies=tuple(spec.person(agent, people.get(agent, "")) for agent in spec.people),
             turns=tuple(item.turn for item in turns),
             errors=tuple(error for item in turns for error in item.errors),
         )
@@ -224,7 +211,10 @@ class LiveEpisode:
         Args:
             connection: a writing transaction.
         """
-        new = [*turn_events(self.table, self.appended), *answer_events(self.table, self.answered)]
+        new = [
+            *event_records.turn_events(self.table, self.appended),
+            *event_records.answer_events(self.table, self.answered),
+        ]
         # A deadline that was not reset would end the turn of the next person by the clock of the last one.
         self.status, self.deadline = "running", None
         self.help = self.help.at(len(self.table.turns))

@@ -35,7 +35,7 @@ from sotopia_studio.store.event_records import Assistance, Help
 ADVANCE, ADVISE = "advance", "advise"
 """The jobs that let the policies of a live episode act, and advise people."""
 LEAVING = "leaving"
-"""The kind of a :class:`event_records.Departure` as an event; until it is carried out, the other seats may not know of it."""
+"""The kind of the event of a wish to leave; until it is carried out, the other seats may not know of it."""
 LATE_ANSWER = "no answer within the time limit"
 CLOSED = ("done", "failed", "stopped")
 """The states of an episode that has ended."""

@@ -138,3 +138,8 @@ setInterval(() => {
     clock.textContent = "short" in clock.dataset ? `${left} s` : `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} left`;
   }
 }, 1000);
+
+// What somebody has unfolded in the builder stays so when a row is added.
+htmx.registerExtension("unfolded", {
+  htmx_before_morph_attr: (element, { attrName }) => !(attrName === "open" && element.closest("#builder")),
+});

@@ -161,10 +161,15 @@ class Described(Protocol):
 class WeighsAnswers(Protocol):
     """A chat model that can tell how probable each of a few answers is, without sampling any."""
 
-    async def shares(self, request: ChatRequest, answers: Sequence[str]) -> Sequence[float] | None:
-        """Returns the probabilities of ``answers`` to a request if the model must give one of them; they sum to 1.
+    async def shares(self, request: ChatRequest, answers: Sequence[Sequence[str]]) -> Sequence[Sequence[float]]:
+        """Returns the probabilities of answers to a request if the model must give one of them, for several groups.
 
-        ``None`` if its tokens do not tell the answers apart at one position.
+        Args:
+            request: the request.
+            answers: groups of different answers; each group is a question of its own.
+
+        Returns:
+            For each group, the probabilities of its answers, which sum to 1.
 
         Raises:
             ContextLengthError: the conversation does not fit the model.

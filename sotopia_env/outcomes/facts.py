@@ -15,10 +15,10 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -240,6 +240,7 @@ class SeatFacts:
         norms: what is expected of everybody, in words.
         duties: by variable it knows, to whom it may be told; only variables that not everybody may know everywhere.
         targets: the variables it is to learn.
+        memo: derived data only, such as beliefs, under keys that name everything that they depend on.
     """
 
     agent: str
@@ -249,6 +250,7 @@ class SeatFacts:
     norms: tuple[str, ...]
     duties: Mapping[str, tuple[tuple[str, ...], str]]
     targets: tuple[str, ...] = ()
+    memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def worlds(self, knowledge: Values | None = None) -> tuple[tuple[Deal, tuple[dict[str, str], ...]], ...]:
         """Returns each deal with the ways that agree with a seat's ``knowledge``, by default its own at the start."""

@@ -40,11 +40,6 @@ def answer_schema(question: InterviewQuestion) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": [_KEY], "additionalProperties": False}
 
 
-def answer_form(key: str) -> str:
-    """Returns the answer that selects a key, as a model writes it under the schema."""
-    return json.dumps({_KEY: key})
-
-
 def request_text(observation: Observation, question: InterviewQuestion) -> str:
     """Returns the text that follows a language model's conversation: the question and the form of the answer."""
     keys = ", ".join(quote(key) for key in question.keys)
@@ -71,6 +66,28 @@ def belief_text(observation: Observation, question: InterviewQuestion) -> str:
         options="\n".join(lines),
         keys=", ".join(quote(key) for key in question.keys),
     )
+
+
+def belief_questions(observation: Observation, variables: Sequence[PublicVariable]) -> str:
+    """Returns the text that follows a language model's conversation: all questions at once, with their options.
+
+    Options are listed in an order that depends on the seat and on the names: the same at every moment, so that a change
+    of a belief is not one of the order, and another one in other tasks, so that a model's liking for the first cancels.
+    """
+    names: dict[frozenset[str], list[str]] = {}
+    for variable in variables:
+        label = quote(variable.name) if not variable.text else f"{quote(variable.name)} ({quote(variable.text)})"
+        names.setdefault(frozenset(variable.options), []).append(label)
+    lines = []
+    for options, labels in names.items():
+        order = random.Random(f"{observation.agent}: {', '.join(labels)}").sample(sorted(options), len(options))
+        lines.append(f"{', '.join(labels)}: {', '.join(map(quote, order))}")
+    return fill(load("belief_questions"), name=escape_line(observation.briefing.name), variables="\n".join(lines))
+
+
+def belief_form(variable: PublicVariable, option: str) -> str:
+    """Returns the answer to one of these questions that selects an option."""
+    return json.dumps({variable.name: option}, ensure_ascii=False)
 
 
 def read_choice(

@@ -39,7 +39,7 @@ from sotopia_env.foundation.errors import (
     check_whole,
 )
 from sotopia_env.foundation.waiting import all_at_once
-from sotopia_env.outcomes.facts import Distribution, PublicVariable
+from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.policies.agent_prompt import (
     KEPT_TURNS,
     AgentPrompt,
@@ -55,9 +55,10 @@ from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.policies.examples import ExampleSource, read_examples, read_template
 from sotopia_env.policies.function_calls import functions_of, with_action_text, with_calls
 from sotopia_env.policies.interviews import (
-    answer_form,
     answer_schema,
+    belief_form,
     belief_question,
+    belief_questions,
     belief_text,
     read_choice,
     request_text,
@@ -209,27 +210,44 @@ class LLMPolicy:
 
     async def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
-    ) -> Sequence[BeliefReply]:
+    ) -> list[BeliefReply]:
         """Returns the model's probabilities of the options, or their shares in ``samples`` independent answers.
 
-        A model in this process gives probabilities (:class:`~sotopia_env.chat_model.protocol.WeighsAnswers`); the mean
-        over the orders in which each option has each letter once is taken, because models prefer some letters. From
-        other models, answers are drawn, with the options in a random order each time. An answer that is unusable after
-        the re-asks is left out; fewer than two usable ones are no belief.
+        A model in this process gives probabilities (:class:`~sotopia_env.chat_model.protocol.WeighsAnswers`) of the
+        options by their names, after one text with all questions. From other models, answers are drawn, with lettered
+        options in a random order each time. An answer that is unusable after the re-asks is left out; fewer than two
+        usable ones are no belief.
 
         Raises:
             PolicyError, BudgetExceededError, ModelRefusedError: as for :meth:`answer`.
         """
+        if isinstance(self.model, WeighsAnswers) and (
+            replies := await self._weighed(self.model, observation, variables)
+        ):
+            return replies
         return await all_at_once(
-            self._belief(observation, variable, turn_seed(seed, number, 0), samples)
+            self._drawn(observation, variable, turn_seed(seed, number, 0), samples)
             for number, variable in enumerate(variables)
         )
 
-    async def _belief(self, observation: Observation, variable: PublicVariable, seed: int, samples: int) -> BeliefReply:
+    async def _weighed(
+        self, model: WeighsAnswers, observation: Observation, variables: Sequence[PublicVariable]
+    ) -> list[BeliefReply]:
+        """The probabilities of all options in one request; empty if the conversation does not fit the model."""
+        request = self._request(
+            observation, self._frame(observation, 0), belief_questions(observation, variables)
+        ).request
+        request = replace(request, role="judge", tools=(), schema=None, logprobs=False)
+        answers = [[belief_form(variable, option) for option in variable.options] for variable in variables]
+        try:
+            shares = await model.shares(request, answers)
+        except ContextLengthError:
+            return []  # drawing answers shortens the conversation further, until it fits
+        return [BeliefReply(dict(zip(v.options, part, strict=True))) for v, part in zip(variables, shares, strict=True)]
+
+    async def _drawn(self, observation: Observation, variable: PublicVariable, seed: int, samples: int) -> BeliefReply:
         if len(variable.options) > MOST_OPTIONS:
             return BeliefReply(reason=f"more than {MOST_OPTIONS} options, so letters cannot name them", asked=False)
-        if isinstance(self.model, WeighsAnswers) and (shares := await self._shares(self.model, observation, variable)):
-            return BeliefReply(shares)
         seeds = [turn_seed(seed, 0, number) for number in range(samples)]
         orders = [random.Random(one).sample(variable.options, len(variable.options)) for one in seeds]
         questions = [belief_question(variable, order) for order in orders]
@@ -242,25 +260,6 @@ class LLMPolicy:
             refusal = next(answer for answer in answers if isinstance(answer, str))
             return BeliefReply(reason=f"{len(chosen)} of {samples} answers usable; {refusal}")
         return BeliefReply({one: chosen.count(one) / len(chosen) for one in variable.options}, len(chosen))
-
-    async def _shares(
-        self, model: WeighsAnswers, observation: Observation, variable: PublicVariable
-    ) -> Distribution | None:
-        """The mean probabilities of the options over their rotations; ``None`` if the model cannot tell them."""
-        options, totals = variable.options, dict.fromkeys(variable.options, 0.0)
-        for start in range(len(options)):
-            question = belief_question(variable, (*options[start:], *options[:start]))
-            frame = self._question(observation, question, 0)
-            request = self._request(observation, frame, belief_text(observation, question)).request
-            try:
-                shares = await model.shares(request, [answer_form(key) for key in question.keys])
-            except ContextLengthError:
-                return None  # drawing answers shortens the conversation further, until it fits
-            if shares is None:
-                return None
-            for option, share in zip(question.options, shares, strict=True):
-                totals[option] += share / len(options)
-        return totals
 
     def _question(self, observation: Observation, question: InterviewQuestion, seed: int) -> ChatRequest:
         """The frame of a closed question."""

@@ -129,6 +129,6 @@ class UniformRandom:
 
     def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
-    ) -> Sequence[BeliefReply]:
+    ) -> list[BeliefReply]:
         """Returns equal probabilities: this policy's answers are uniform by definition."""
         return [BeliefReply(dict.fromkeys(one.options, 1 / len(one.options))) for one in variables]

@@ -13,6 +13,7 @@ A question never contains the right answer; the record of an interview's answer,
 
 from __future__ import annotations
 
+import inspect
 import math
 import string
 from collections.abc import Coroutine, Mapping, Sequence
@@ -246,7 +247,7 @@ class BeliefReply:
             raise InvalidValueError(expected="either probabilities or the reason for their absence", got=self)
 
 
-BeliefReplies = Sequence[BeliefReply] | Coroutine[Any, Any, Sequence[BeliefReply]]
+BeliefReplies = list[BeliefReply] | Coroutine[Any, Any, list[BeliefReply]]
 """Replies, or a coroutine that returns them."""
 
 
@@ -288,29 +289,23 @@ def beliefs_of(
         reason = f"the policy {policy.name!r} states no beliefs"
         return [BeliefReply(reason=reason, asked=False) for _ in variables]
     replies = cast(Believer, policy).believe(observation, variables, seed, samples)
-    if isinstance(replies, Coroutine):
-        return _later(policy, variables, replies)
-    return _checked(policy, variables, replies)
+    return _checked(policy, variables, replies) if isinstance(replies, list) else _later(policy, variables, replies)
 
 
 async def _later(
-    policy: Configured, variables: Sequence[PublicVariable], replies: Coroutine[Any, Any, Sequence[BeliefReply]]
-) -> Sequence[BeliefReply]:
-    return _checked(policy, variables, await replies)
+    policy: Configured, variables: Sequence[PublicVariable], replies: Coroutine[Any, Any, list[BeliefReply]]
+) -> list[BeliefReply]:
+    return _checked(policy, variables, await replies if inspect.isawaitable(replies) else replies)
 
 
-def _checked(
-    policy: Configured, variables: Sequence[PublicVariable], replies: Sequence[BeliefReply]
-) -> Sequence[BeliefReply]:
-    if isinstance(replies, str) or not isinstance(replies, Sequence):
-        expected = f"{len(variables)} beliefs, one per variable"
-        raise PolicyError(f"{policy.name}: expected {expected}, got {excerpt(replies)}; a text is not a belief")
-    if len(replies) != len(variables):
-        raise PolicyError(f"{policy.name}: expected {len(variables)} beliefs, one per variable, got {len(replies)}")
+def _checked(policy: Configured, variables: Sequence[PublicVariable], replies: object) -> list[BeliefReply]:
+    if not isinstance(replies, list) or len(replies) != len(variables):
+        expected = f"a list of {len(variables)} beliefs, one per variable"
+        raise PolicyError(f"{policy.name}: expected {expected}, got {excerpt(replies)}")
     for variable, reply in zip(variables, replies, strict=True):
         if not isinstance(reply, BeliefReply):
-            hint = "BeliefReply({option: probability, …}), or BeliefReply(reason=…) for no answer"
-            raise PolicyError(f"{policy.name}: belief on {variable.name!r}: expected {hint}, got {excerpt(reply)}")
+            expected = "BeliefReply(PROBABILITIES), or BeliefReply(reason=TEXT) for no answer"
+            raise PolicyError(f"{policy.name}: belief on {variable.name!r}: expected {expected}, got {excerpt(reply)}")
         if reply.probabilities is not None and (problem := _distribution_problem(variable, reply.probabilities)):
             raise PolicyError(f"{policy.name}: belief on {variable.name!r}: {problem}")
     return replies

@@ -18,7 +18,7 @@ from sotopia_env.outcomes.protocols.protocol import Choices
 from sotopia_env.outcomes.protocols.statements import WithFacts
 from sotopia_env.world.dynamics import Turn, audience
 from sotopia_env.world.scenario import Task
-from sotopia_env.world.tables import Folded, final_table, folded
+from sotopia_env.world.tables import Folded, folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,10 @@ def social_acts(task: Task, turns: Sequence[Turn]) -> tuple[SocialAct, ...]:
     protocol = task.protocol
     if not isinstance(protocol, WithFacts):
         return ()
-    end, _ = final_table(task, turns)
+    items = list(folded(task, turns))
+    end = items[-1].table if items else protocol.initial()
     choices = {agent: protocol.choices(end, agent) for agent in task.agents}
-    return tuple(act for item in folded(task, turns) for act in _acts(protocol, item, choices))
+    return tuple([act for item in items for act in _acts(protocol, item, choices)])
 
 
 def act_labels(task: Task, turns: Sequence[Turn]) -> Mapping[int, str]:

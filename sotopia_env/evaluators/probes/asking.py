@@ -6,7 +6,7 @@ had. It is put after the play, to the record: nothing that is asked can change a
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -111,18 +111,18 @@ async def probe(
         questions = {agent: replace(one, trust=()) for agent, one in questions.items()}
     seats = [_seat(episode, respondents, agent, one, samples) for agent, one in questions.items()]
     probes: list[tuple[_Seat, int]] = []
-    replies: list[Sequence[BeliefReply]] = []
-    waiting: dict[int, Coroutine[Any, Any, Sequence[BeliefReply]]] = {}
+    replies: list[list[BeliefReply]] = []
+    waiting: dict[int, Coroutine[Any, Any, list[BeliefReply]]] = {}
     for table in _tables(episode, every=moments == "turns"):
         for seat in seats:
             answer = seat.answer(table)
-            if isinstance(answer, Coroutine):
-                waiting[len(replies)], answer = answer, ()
+            if not isinstance(answer, list):
+                waiting[len(replies)] = answer
             probes.append((seat, len(table.state.turns)))
-            replies.append(answer)
+            replies.append(answer if isinstance(answer, list) else [])
     if waiting:
-        for number, answer in zip(waiting, await all_at_once(waiting.values()), strict=True):
-            replies[number] = answer
+        for number, late in zip(waiting, await all_at_once(waiting.values()), strict=True):
+            replies[number] = late
     pairs = zip(probes, replies, strict=True)
     return tuple([belief for (seat, turns), answer in pairs for belief in seat.beliefs(turns, answer)])
 
@@ -174,7 +174,7 @@ class _Seat:
             return BeliefReply(reason=self.absence, asked=False)
         return BeliefReply(belief.probabilities, belief.samples, belief.reason, belief.asked)
 
-    def beliefs(self, turns: int, replies: Sequence[BeliefReply]) -> Iterator[Belief]:
+    def beliefs(self, turns: int, replies: list[BeliefReply]) -> Iterator[Belief]:
         """The replies as records."""
         for variable, reply in zip(self.questions.at(turns == self.end), replies, strict=True):
             yield Belief(
@@ -192,10 +192,10 @@ class _Seat:
 
 
 def _seat(episode: Episode, respondents: Respondents, agent: str, questions: SeatQuestions, samples: int) -> _Seat:
-    own = () if respondents.replaces(agent) else [belief for belief in episode.beliefs if belief.respondent == agent]
+    own = [] if respondents.replaces(agent) else [belief for belief in episode.beliefs if belief.respondent == agent]
     form = {(belief.turns, belief.variable): belief for belief in own}
     # Found once per episode: a policy is compared with the record by all of its parameters.
     policy = None if form else respondents.policy(episode, agent)
     reason = "" if policy else "the person was not asked at this moment" if form else absence(episode, agent)
-    name = respondents.name(episode, agent)
+    name = own[0].by if own else policy.name if policy is not None else respondents.name(episode, agent)
     return _Seat(agent, episode.task.seat_of[agent], len(episode.turns), questions, name, policy, form, reason, samples)

@@ -18,6 +18,7 @@ from sotopia_env.outcomes.facts import Deal, PublicVariable, SeatFacts, Values
 from sotopia_env.outcomes.facts import beliefs as prior
 from sotopia_env.world.observation import Observation
 
+_MOST_REMEMBERED = 4_096
 Beliefs = dict[str, dict[str, float]]
 """The probability of every option, by variable."""
 
@@ -48,11 +49,26 @@ def posterior(observation: Observation, lies: float | None, more: Iterable[Publi
     """
     facts, values = observation.briefing.facts, knowledge(observation)
     assert facts is not None
-    if unread := {variable.name: variable for variable in more if variable.name not in facts.variables}:
-        facts = replace(facts, variables={**facts.variables, **unread})
+    unread = {variable.name: variable for variable in more if variable.name not in facts.variables}
     # A repeated statement is one statement.
-    stories = [] if lies is None else list(assertions(observation))
-    statements = [item for index, item in enumerate(stories) if item not in stories[:index]]
+    stories = (
+        () if lies is None else dict.fromkeys([(who, tuple(said.items())) for who, said in assertions(observation)])
+    )
+    key = (lies, *stories, *values.items(), *unread)
+    if key not in facts.memo:
+        # Most turns add nothing to what a belief depends on.
+        if len(facts.memo) >= _MOST_REMEMBERED:
+            facts.memo.clear()
+        extended = replace(facts, variables={**facts.variables, **unread}) if unread else facts
+        statements = [(who, dict(items)) for who, items in stories]
+        facts.memo[key] = _posterior(extended, values, statements, lies)
+    beliefs: Beliefs = facts.memo[key]
+    return beliefs
+
+
+def _posterior(
+    facts: SeatFacts, values: Values, statements: Sequence[tuple[str, Values]], lies: float | None
+) -> Beliefs:
     if lies is None or not statements:
         return facts.beliefs(values)
     result = prior(facts.variables.values(), (), values)

@@ -100,7 +100,7 @@ class Speaker(RuledAnswers):
 
     def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int
-    ) -> Sequence[BeliefReply]:
+    ) -> list[BeliefReply]:
         """Returns the seat's exact beliefs, and what it would entrust to others by what it knows of their honesty."""
         if observation.briefing.facts is None:
             return [BeliefReply(reason="a scripted speaker has beliefs in tasks with facts only")] * len(variables)

@@ -59,7 +59,7 @@ def test_a_persons_answers_are_stored_beside_the_turns_and_scored_like_a_policys
     assert again.beliefs == episode.beliefs
     evaluation = evaluated(again)
     own = [belief for belief in evaluation.beliefs if belief.respondent == PERSON]
-    assert {belief.by for belief in own} == {""}, "no policy is recorded for the seat"
+    assert {belief.by for belief in own} == {"human"}
     assert [belief.shares for belief in own] == [belief.shares for belief in episode.beliefs]
     scores = evaluation.by_agent[PERSON]
     assert scores[Dimension.KNOWLEDGE].value == 10

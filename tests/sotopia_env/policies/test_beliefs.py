@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
+from sotopia_env.foundation.errors import ContextLengthError
 from sotopia_env.naming import make_policy
 from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.policies import LLMPolicy
+from sotopia_env.policies.interviews import belief_questions
 from sotopia_env.tasks.families.mini_mafia import PLAIN
 from sotopia_env.tasks.families.registry import generate
 from sotopia_env.testing import ScriptedChatModel, check_no_leaks
@@ -85,30 +89,45 @@ def test_one_usable_answer_is_not_a_belief_and_unusable_ones_are_left_out():
 
 
 class Weighing(ScriptedChatModel):
-    """Prefers the first letter, whatever it stands for, and the option with the longest name."""
+    """Gives an answer a weight by its length; a conversation may be too long for it."""
 
-    known = True
+    fits = True
+    texts: ClassVar[list[str]] = []
 
     async def shares(self, request, answers):
-        options = [*question_of(request.messages[-1]["content"]).values()]
-        longest = max(options, key=len)
-        weights = [1.0 + (number == 0) + 2 * (option == longest) for number, option in enumerate(options)]
-        return [weight / sum(weights) for weight in weights] if self.known else None
+        if not self.fits:
+            raise ContextLengthError("too long")
+        self.texts.append(request.messages[-1]["content"])
+        return [[len(answer) / sum(map(len, group)) for answer in group] for group in answers]
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_probabilities_are_taken_where_the_model_has_them_without_its_preference_of_letters(known):
+@pytest.mark.parametrize("fits", [True, False])
+def test_probabilities_are_taken_where_the_model_has_them(fits):
     model = Weighing(lambda request: '{"answer": "A"}', name="local/m")
-    model.known = known
+    model.fits, model.texts = fits, []
     table = Table(generate("mini_mafia", 1, 0)[0])
+    tree = PublicVariable("tree", ("oak", "beech", "yew"), "fact", "", "", True)
+    hour = PublicVariable("hour", ("one", "two"), "fact", "", "the hour of the train", True)
+    first, second = asyncio.run(LLMPolicy(model).believe(table.observe("agent_0"), [tree, hour], 0, 6))
+    assert len(model.requests) == (0 if fits else 12)
+    assert {first.samples, second.samples} == {0 if fits else 6}
+    assert sum(first.probabilities.values()) == pytest.approx(1)
+    if fits:
+        lengths = {option: len(f'{{"tree": "{option}"}}') for option in tree.options}
+        assert first.probabilities == pytest.approx({o: n / sum(lengths.values()) for o, n in lengths.items()})
+        assert second.probabilities == {"one": 0.5, "two": 0.5}
+        (text,) = model.texts
+        assert all(word in text for word in ("tree", "oak", "beech", "yew", "the hour of the train"))
+
+
+def test_the_order_of_options_is_the_same_at_every_moment_and_differs_between_tasks():
     variable = PublicVariable("tree", ("oak", "beech", "yew"), "fact", "", "", True)
-    (reply,) = asyncio.run(LLMPolicy(model).believe(table.observe("agent_0"), [variable], 0, 6))
-    assert len(model.requests) == (0 if known else 6)
-    assert reply.samples == len(model.requests)
-    if known:
-        assert reply.probabilities["oak"] == pytest.approx(reply.probabilities["yew"])
-        assert reply.probabilities["beech"] > 0.5
-        assert sum(reply.probabilities.values()) == pytest.approx(1)
+    table = Table(generate("mini_mafia", 1, 0)[0])
+    before = belief_questions(table.observe("agent_0"), [variable])
+    asyncio.run(table.play(make_policy("honest")))
+    assert belief_questions(table.observe("agent_0"), [variable]) == before
+    texts = {belief_questions(table.observe("agent_0"), [replace(variable, name=f"t{n}")])[-25:] for n in range(20)}
+    assert len(texts) > 3
 
 
 def test_more_options_than_letters_cannot_be_asked_about():

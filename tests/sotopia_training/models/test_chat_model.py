@@ -69,14 +69,13 @@ def test_probabilities_of_answers_are_the_shares_of_constrained_ones(directory):
     }
     asked = replace(ASKED, schema=schema, max_tokens=20)
     answers = ['{"answer": "A"}', '{"answer": "B"}']
-    first, second = asyncio.run(model.shares(asked, answers))
+    ((first, second),) = asyncio.run(model.shares(asked, [answers]))
     assert first + second == pytest.approx(1)
     drawn = [reply.text for reply in complete(model, *(replace(asked, replicate=n) for n in range(100)))]
     assert set(drawn) <= set(answers)
     assert abs(drawn.count(answers[0]) / 100 - first) < 3 * (first * second / 100) ** 0.5
-    assert asyncio.run(model.shares(asked, ["A", "A"])) is None
     with pytest.raises(ContextLengthError):
-        asyncio.run(load_model(directory, max_length=60).shares(asked, ["word " * 60, "A"]))
+        asyncio.run(load_model(directory, max_length=60).shares(asked, [["word " * 60, "A"]]))
 
 
 def test_overlong_input_is_an_error_and_not_truncated(directory):

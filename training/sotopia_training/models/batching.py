@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from sotopia_training.models.answer_tree import Choice
 from sotopia_training.models.generation import BatchedGenerator, Sampled, Sampling
 
 # Passes of the event loop without a new prompt before a batch starts. Callers that an answer wakes need a few passes
@@ -48,21 +49,25 @@ class Batcher:
 
     async def sample(self, ids: Sequence[int], seed: int, schema: Mapping[str, Any] | None = None) -> Sampled:
         """Returns an answer to one prompt, constrained to ``schema`` if it is not ``None``."""
+        prompt = _Prompt(ids, seed, asyncio.get_running_loop().create_future(), schema)
+        sampled: Sampled = await self._answered(prompt)
+        return sampled
+
+    async def shares(self, ids: Sequence[int], answers: Sequence[Sequence[int]]) -> tuple[float, ...]:
+        """Returns the probabilities of ``answers`` to one prompt; see :class:`~.answer_tree.Choice`."""
+        choice = Choice(tuple(ids), tuple(map(tuple, answers)))
+        prompt = _Prompt(ids, 0, asyncio.get_running_loop().create_future(), choice=choice)
+        shares: tuple[float, ...] = await self._answered(prompt)
+        return shares
+
+    async def _answered(self, prompt: _Prompt) -> Any:
         loop = asyncio.get_running_loop()
         # A new loop, as with every ``asyncio.run``: futures of the previous one cannot be answered any more.
         if loop is not self._loop:
             self._loop, self._waiting, self._unanswered, self._gathering = loop, [], 0, False
-        prompt = _Prompt(ids, seed, loop.create_future(), schema)
         self._waiting.append(prompt)
         self._gather(loop)
         return await prompt.answer
-
-    async def shares(self, ids: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
-        """Returns :meth:`BatchedGenerator.shares`, computed in the thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._shares, ids, tokens)
-
-    def _shares(self, ids: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
-        return self._ready().shares(ids, tokens)
 
     def _ready(self) -> BatchedGenerator:
         if self._generator is None:
@@ -84,19 +89,25 @@ class Batcher:
         waiting, self._waiting, self._gathering = self._waiting, [], False
         # A caller that ran into its time limit has cancelled its future.
         pending = [prompt for prompt in waiting if not prompt.answer.done()]
-        for batch in self.sampling.batches([len(prompt.ids) for prompt in pending]):
-            prompts = [pending[index] for index in batch]
+        weighed = [prompt for prompt in pending if prompt.choice is not None]
+        sampled = [prompt for prompt in pending if prompt.choice is None]
+        batches = [
+            [sampled[index] for index in batch] for batch in self.sampling.batches([len(p.ids) for p in sampled])
+        ]
+        for prompts in filter(None, [weighed, *batches]):
             self._unanswered += 1
             loop.run_in_executor(self._thread, self._answer, prompts).add_done_callback(
                 partial(self._deliver, loop, prompts)
             )
 
-    def _answer(self, prompts: Sequence[_Prompt]) -> list[Sampled]:
+    def _answer(self, prompts: Sequence[_Prompt]) -> Sequence[Any]:
+        if choices := [prompt.choice for prompt in prompts if prompt.choice is not None]:
+            return self._ready().shares(choices)
         ids, seeds, schemas = zip(*((p.ids, p.seed, p.schema) for p in prompts), strict=True)
         return self._ready().generate(ids, seeds, schemas)
 
     def _deliver(
-        self, loop: asyncio.AbstractEventLoop, prompts: Sequence[_Prompt], future: asyncio.Future[list[Sampled]]
+        self, loop: asyncio.AbstractEventLoop, prompts: Sequence[_Prompt], future: asyncio.Future[Sequence[Any]]
     ) -> None:
         if loop is not self._loop:  # a batch of an earlier loop
             return
@@ -118,5 +129,6 @@ class Batcher:
 class _Prompt:
     ids: Sequence[int]
     seed: int
-    answer: asyncio.Future[Sampled]
+    answer: asyncio.Future[Any]
     schema: Mapping[str, Any] | None = None
+    choice: Choice | None = None

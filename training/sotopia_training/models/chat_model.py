@@ -6,7 +6,6 @@ Requests that wait at the same time are sampled in one batch, and models of one 
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from sotopia_env.chat_model import ChatReply, ChatRequest
 from sotopia_env.foundation.errors import ContextLengthError, InvalidValueError
 from sotopia_env.foundation.extras import install_command
 from sotopia_env.foundation.quoting import escape
+from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.play.policy import turn_seed
 from sotopia_training.models.batching import Batcher
@@ -133,25 +133,21 @@ class LocalChatModel:
             failures=(("unconstrained", sampled.unconstrained),) if sampled.unconstrained else (),
         )
 
-    async def shares(self, request: ChatRequest, answers: Sequence[str]) -> Sequence[float] | None:
+    async def shares(self, request: ChatRequest, answers: Sequence[Sequence[str]]) -> Sequence[Sequence[float]]:
         """See :class:`~sotopia_env.chat_model.protocol.WeighsAnswers`; at the request's temperature.
-
-        One pass over the prompt: the answers are compared at the first token in which they differ.
 
         Raises:
             ContextLengthError: the prompt and an answer do not fit.
             ModelRefusedError: the model cannot be loaded.
         """
-        candidates = [answer_ids(self.tokenizer, text) for text in answers]
-        columns = zip(*candidates, strict=False)  # up to the end of the shortest
-        common = [column[0] for column in itertools.takewhile(lambda column: len({*column}) == 1, columns)]
-        heads = [ids[len(common)] for ids in candidates if len(ids) > len(common)]
-        if len(set(heads)) < len(answers):
-            return None
-        ids = self._prompt_ids(request.messages, request.tools)
-        if len(ids) + max(map(len, candidates)) > self.max_length:
-            raise ContextLengthError(f"a prompt of {len(ids)} tokens leaves no room for an answer in {self.max_length}")
-        return await self._batcher(request).shares([*ids, *common], heads)
+        prompt, batcher = self._prompt_ids(request.messages, request.tools), self._batcher(request)
+        groups = [[answer_ids(self.tokenizer, text) for text in group] for group in answers]
+        longest = max(len(ids) for group in groups for ids in group)
+        if len(prompt) + longest > self.max_length:
+            raise ContextLengthError(
+                f"a prompt of {len(prompt)} tokens leaves no room for an answer in {self.max_length}"
+            )
+        return await all_at_once(batcher.shares(prompt, group) for group in groups)
 
     def _batcher(self, request: ChatRequest) -> Batcher:
         sampling = self.batcher.sampling

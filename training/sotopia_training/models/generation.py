@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
+from sotopia_training.models.answer_tree import Choice, probabilities
 from sotopia_training.models.constraints import Constraint, grammars_of, masked
 from sotopia_training.models.key_values import Prefix, Prefixes, can_be_stored, fill, join, new_cache
 
@@ -194,20 +195,13 @@ class BatchedGenerator:
                 samples.update(zip(batch, answers, strict=True))
         return [samples[index] for index in range(len(prompt_ids))]
 
-    def shares(self, ids: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
-        """Returns the probabilities of several tokens after a prompt if one of them must follow; they sum to 1.
+    def shares(self, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+        """Returns the probabilities of the answers of each choice if one of them must follow its prompt.
 
-        Args:
-            ids: the token ids of the prompt.
-            tokens: different token ids.
+        Nothing is stored for later calls: a question is no part of a conversation.
         """
-        import torch
-
         with _evaluation_mode(self.model):
-            logits, cache, _ = self._read([ids])  # (1, vocabulary)
-            scaled = logits[0, list(tokens)].float() / (self.sampling.temperature or 1.0)  # (tokens,)
-            self._prefixes.take(cache, [(0, 0, ids)], torch.zeros(0, dtype=torch.long, device=logits.device))
-        return tuple(scaled.softmax(-1).tolist())
+            return probabilities(self.model, choices, self._prefixes, self.sampling.temperature)
 
     def _decode_in_memory(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], schemas: Sequence[Mapping[str, Any] | None]

@@ -166,6 +166,11 @@ class Prefixes:
         self._limit(self._max_tokens - reserved)
         return prefixes
 
+    def longest(self, prompt: Sequence[int]) -> Prefix:
+        """Returns the longest stored prefix of a prompt, which stays stored."""
+        name, tokens = self._longest(prompt)
+        return Prefix(tokens, [*self._sequences.get(name, ())])
+
     def take(self, kv_cache: Any, rows: Sequence[tuple[int, int, Sequence[int]]], staying: torch.Tensor) -> None:
         """Stores rows of a cache, and removes all rows except ``staying``.
 
@@ -239,6 +244,11 @@ def join(kv_cache: Any, parts: Sequence[Any]) -> None:
         layer.update(keys, values)  # (all rows, heads, width, size)
         for part_layer in layers:
             part_layer.reset()
+
+
+def common_tokens(first: Sequence[int], second: Sequence[int]) -> int:
+    """Returns the number of first tokens that two sequences share."""
+    return _common(_name(first), _name(second))
 
 
 def _name(ids: Sequence[int]) -> bytes:

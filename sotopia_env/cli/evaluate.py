@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sotopia_env.cli.models import exit_if_stopped, run_with_models, takes_model_options
-from sotopia_env.cli.options import EVALUATOR_HELP, Concurrency, path_argument
+from sotopia_env.cli.options import EVALUATOR_HELP, Concurrency, Probe, no_facts, path_argument
 from sotopia_env.foundation.quoting import escape_line
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     run: Annotated[Path, path_argument("Run directory.", "RUN")],
     evaluator: Annotated[str, typer.Option(metavar="NAME", help=EVALUATOR_HELP)],
+    probe: Probe = None,
     concurrency: Concurrency = 128,
     force: Annotated[bool, typer.Option("--force", help="Evaluate all again; failures may replace scores.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only forecast calls, tokens and cost.")] = False,
@@ -42,6 +43,7 @@ def evaluate(
       sotopia evaluate runs/a --evaluator "judge:local/my-model:bands=true" --api-base http://localhost:8000/v1
       sotopia evaluate runs/a --evaluator "mean(judge:openai/gpt-4o+judge:anthropic/claude-sonnet-4-5)"
       sotopia evaluate runs/a --evaluator "interview:local/m:interviewee=local/m,deciding=all" --api-base http://localhost:8000/v1
+      sotopia evaluate runs/a --evaluator facts --probe turns
       sotopia evaluate runs/a --evaluator interview
       sotopia evaluate runs/a --evaluator "interview:openai/gpt-4o,anthropic/claude-sonnet-4-5"
     """
@@ -51,11 +53,15 @@ def evaluate(
     from sotopia_env.runs.evaluate import evaluate_run
     from sotopia_env.runs.forecast import StandInModels, forecast_evaluation
     from sotopia_env.runs.spec import WorkOptions
-    from sotopia_env.storage.directory import check_run
+    from sotopia_env.storage.directory import check_run, read_run
     from sotopia_env.storage.manifest import configured_policies
 
     limits = settings_of(merged(settings, {"concurrency": concurrency}), WorkOptions, "")
     pool = StandInModels(limits.models) if dry_run else ModelPool(limits.models)
+    if probe is not None:
+        evaluator = naming.with_probes(evaluator, probe)
+        if all(episode.task.scenario.facts is None for episode in read_run(run)):
+            raise no_facts(str(run))
     judge = naming.make_evaluator(evaluator, model_factory=pool.judge, policies=configured_policies(run))
     check_run(run)
     pool.check_answers(judge.parameters)

@@ -60,10 +60,28 @@ EVALUATOR_HELP = (
     "'a+b', 'mean(a+b):quorum=1'."
 )
 EvaluatorName = Annotated[str, typer.Option("--evaluator", metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.")]
+Probe = Annotated[
+    str | None,
+    typer.Option(
+        metavar="end|turns|none",
+        help="When the evaluator 'facts' asks seats what they believe: at the end, or also after every turn.",
+        show_default="as in the evaluator's name",
+    ),
+]
 Concurrency = Annotated[int, typer.Option(min=1, help="Episodes in flight at once.", rich_help_panel=PACE)]
 ChartFormats = Annotated[
     str, typer.Option("--format", metavar="FORMATS", help="Formats of charts: png, svg, pdf, or several with commas.")
 ]
+
+
+def no_facts(source: str) -> InvalidValueError:
+    """The error of a probe where there is nothing to ask about."""
+    return InvalidValueError(
+        field="--probe",
+        expected="tasks with facts, such as mini_mafia or briefing",
+        got=source,
+        hint="leave it out, or play such tasks",
+    )
 
 
 def chart_formats(text: str) -> list[str]:

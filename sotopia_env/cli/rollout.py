@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sotopia_env.cli.models import exit_if_stopped, exit_on_signals, run_with_models, takes_model_options
-from sotopia_env.cli.options import EVALUATOR_HELP, SOURCE_HELP, Number, path_argument, path_option
+from sotopia_env.cli.options import (
+    EVALUATOR_HELP,
+    SOURCE_HELP,
+    Number,
+    Probe,
+    no_facts,
+    path_argument,
+    path_option,
+)
 from sotopia_env.cli.plain_help import MODELS, ORDER, PACE
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.quoting import escape, escape_line
@@ -86,6 +94,7 @@ def rollout(
         str | None,
         typer.Option(metavar="NAME", help=f"{EVALUATOR_HELP[:-1]}; or 'none'.", show_default="verified"),
     ] = None,
+    probe: Probe = None,
     repeats: Annotated[int | None, _order(help="Repetitions with other seeds.", show_default="1")] = None,
     seed: Annotated[
         int | None, typer.Option(help="Seed of generated tasks and of the episodes.", show_default="0")
@@ -116,6 +125,7 @@ def rollout(
       sotopia rollout --policy boulware,conceder --tasks bargaining -n 20 --out runs/a
       sotopia rollout --matchup "stubborn vs generous" --tasks all --set orders=both --out runs/b
       sotopia rollout --policy random --evaluator none --out runs/c
+      sotopia rollout --tasks mini_mafia --policy bayesian --evaluator verified+facts --probe turns --out runs/i
       sotopia rollout --policy local/my-model --api-base http://localhost:8000/v1 --out runs/d
       sotopia rollout --policy "best-of-4(local/m by offer-worth)" --api-base http://localhost:8000/v1 --out runs/f
       sotopia rollout --policy openai/gpt-4o --evaluator "judge:openai/gpt-4o" --max-cost 5 --dry-run --out runs/e
@@ -138,6 +148,8 @@ def rollout(
         "manner": {} if temperature is None else {"temperature": temperature},
     }
     specs = _specs(flags, settings or {}, config)
+    if probe is not None:
+        specs = [_with_probes(spec, probe) for spec in specs]
     share = None if part is None else Part.parse(part)
     workers = _workers(executor, verbose, share)
     directory = _directory(out, config)
@@ -155,6 +167,16 @@ def _specs(flags: Mapping[str, Any], settings: dict[str, Any], config: Path | No
 
     values = merged(settings, {name: value for name, value in flags.items() if value not in (None, (), {})})
     return [settings_of(values, RunSpec, "")] if config is None else read_specs(config, values)
+
+
+def _with_probes(spec: RunSpec, probe: str) -> RunSpec:
+    """Returns the run with the moments of its probes in the evaluator's name, which `run.json` records."""
+    from sotopia_env import naming
+
+    evaluator = naming.with_probes(spec.evaluator, probe)
+    if all(task.scenario.facts is None for task in spec.task_set()):
+        raise no_facts(spec.tasks)
+    return spec.model_copy(update={"evaluator": evaluator})
 
 
 def _workers(executor: str, verbose: bool, part: Part | None) -> int:

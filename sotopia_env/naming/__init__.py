@@ -15,6 +15,7 @@ from sotopia_env.naming.evaluators import (
     NO_EVALUATOR,
     make_evaluator,
     make_optional_evaluator,
+    with_probes,
 )
 from sotopia_env.naming.policies import POLICY_NAMES, POLICY_PLUGINS, described_policies, make_policy
 from sotopia_env.naming.task_sources import SHIPPED, TASK_PLUGINS, check_seat, pick_task, task_rules, task_set
@@ -35,4 +36,5 @@ __all__ = [
     "pick_task",
     "task_rules",
     "task_set",
+    "with_probes",
 ]

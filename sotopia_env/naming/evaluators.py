@@ -14,6 +14,7 @@ from sotopia_env.evaluators.ensemble import Ensemble
 from sotopia_env.evaluators.games import GameMeasures
 from sotopia_env.evaluators.judge.llm_judge import LLMJudge
 from sotopia_env.evaluators.judge.question import Manner
+from sotopia_env.evaluators.probes.asking import MOMENTS
 from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.evaluators.spoken_outcome import SpokenOutcome
 from sotopia_env.evaluators.verified import VerifiedOutcome
@@ -132,6 +133,50 @@ def make_optional_evaluator(
     if spec == NO_EVALUATOR:
         return None
     return make_evaluator(spec, model_factory=model_factory, policies=policies)
+
+
+def with_probes(spec: str, moments: str) -> str:
+    """Returns the name of an evaluator with ``probe=MOMENTS`` for its member ``facts``.
+
+    Raises:
+        UnknownNameError: ``moments`` is none of ``end``, ``turns`` and ``none``.
+        InvalidValueError: no member is ``facts``, or it has the option already, with another value.
+    """
+    if moments not in MOMENTS:
+        raise UnknownNameError(field="probe", got=moments, valid=MOMENTS)
+    names = _with_probes(spec, moments)
+    if names is None:
+        raise InvalidValueError(
+            field="evaluator",
+            expected=f"one with a member {_FACTS!r}, which asks the seats",
+            got=spec,
+            hint=f"name '{spec}+{_FACTS}'" if spec != NO_EVALUATOR else f"name {_FACTS!r}",
+        )
+    return names
+
+
+def _with_probes(spec: str, moments: str) -> str | None:
+    head, options = split_options(spec)
+    if call := split_call(head):
+        inner = _with_probes(call[1], moments)
+        return None if inner is None else f"{call[0]}({inner})" + (f":{options}" if options else "")
+    names = split(spec, "+")
+    if all(split_options(name)[0] != _FACTS for name in names):
+        return None
+    return "+".join(_probing(name, moments) for name in names)
+
+
+def _probing(name: str, moments: str) -> str:
+    """The name of one evaluator; changed if it is ``facts``."""
+    head, options = split_options(name)
+    if head != _FACTS:
+        return name
+    present = dict(part.partition("=")[::2] for part in split(options)) if options else {}
+    if present.get("probe", moments) != moments:
+        raise InvalidValueError(
+            "the evaluator's name says otherwise", field="probe", got=moments, expected=present["probe"]
+        )
+    return name if "probe" in present else f"{_FACTS}:{','.join(filter(None, [f'probe={moments}', options]))}"
 
 
 def _make_one(name: str, model_factory: ModelFactory, policies: Iterable[Configured]) -> Evaluator:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from sotopia_training.models import answer_tree
-from sotopia_training.models.answer_tree import Choice, probabilities
+from sotopia_training.models.answer_tree import AnswerSet, probabilities
 from sotopia_training.models.generation import BatchedGenerator, Sampling
 from sotopia_training.models.key_values import Prefixes
 
@@ -17,7 +17,7 @@ ANSWERS = ((7, 8, 20, 5), (7, 8, 21, 30, 5), (7, 8, 21, 31, 5), (9, 5))
 END = 5
 
 
-def alone(model, choice: Choice, temperature: float = 1.0) -> list[float]:  # noqa: F811
+def alone(model, choice: AnswerSet, temperature: float = 1.0) -> list[float]:  # noqa: F811
     """The same from the definition: a walk that may take at every step what continues one of the answers."""
     import torch
 
@@ -33,13 +33,13 @@ def alone(model, choice: Choice, temperature: float = 1.0) -> list[float]:  # no
     return values
 
 
-def choices() -> list[Choice]:
+def choices() -> list[AnswerSet]:
     """Questions on several turns of two conversations, one of them with other answers."""
     draw = random.Random(3)
     first, second = ([draw.randrange(6, 300) for _ in range(40)] for _ in range(2))
     ends = [tuple(draw.randrange(6, 300) for _ in range(4)) for _ in range(3)]
     prompts = [(*ids[:length], *end) for ids, length, end in itertools.product((first, second), (20, 33, 40), ends)]
-    return [Choice(prompt, ANSWERS if number % 3 else ((11, 5), (12, 5))) for number, prompt in enumerate(prompts)]
+    return [AnswerSet(prompt, ANSWERS if number % 3 else ((11, 5), (12, 5))) for number, prompt in enumerate(prompts)]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])

@@ -27,7 +27,7 @@ _MOST_NODES = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AnswerSet:
     """A prompt, and the answers of which one must follow.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Tree:
 
 
 def probabilities(
-    model: PreTrainedModel, choices: Sequence[Choice], prefixes: Prefixes, temperature: float
+    model: PreTrainedModel, choices: Sequence[AnswerSet], prefixes: Prefixes, temperature: float
 ) -> list[tuple[float, ...]]:
     """Returns the probabilities of the answers of each choice.
 
@@ -137,7 +137,7 @@ def probabilities(
     return [results[number] for number in range(len(choices))]
 
 
-def _groups(choices: Sequence[Choice]) -> list[list[int]]:
+def _groups(choices: Sequence[AnswerSet]) -> list[list[int]]:
     """The numbers of choices that are read in one pass: their prompts have at least half of their tokens in common."""
     groups: list[list[int]] = []
     first: _Ids = ()
@@ -156,7 +156,7 @@ def _groups(choices: Sequence[Choice]) -> list[list[int]]:
 
 
 def _read(
-    model: PreTrainedModel, choices: Sequence[Choice], prefixes: Prefixes, temperature: float
+    model: PreTrainedModel, choices: Sequence[AnswerSet], prefixes: Prefixes, temperature: float
 ) -> list[dict[_Ids, dict[int, float]]]:
     """The probabilities of tokens at the forks of each choice, from one pass."""
     import torch
@@ -184,7 +184,7 @@ def _read(
     return [{start: _step(logits[node], tokens, temperature) for node, start, tokens in fork} for fork in forks]
 
 
-def _read_alone(model: PreTrainedModel, choice: Choice, temperature: float) -> dict[_Ids, dict[int, float]]:
+def _read_alone(model: PreTrainedModel, choice: AnswerSet, temperature: float) -> dict[_Ids, dict[int, float]]:
     """The probabilities of tokens at the forks of a choice, from one pass for each."""
     import torch
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sotopia_training.models.answer_tree import Choice
+from sotopia_training.models.answer_tree import AnswerSet
 from sotopia_training.models.generation import BatchedGenerator, Sampled, Sampling
 
 # Passes of the event loop without a new prompt before a batch starts. Callers that an answer wakes need a few passes
@@ -54,8 +54,8 @@ class Batcher:
         return sampled
 
     async def shares(self, ids: Sequence[int], answers: Sequence[Sequence[int]]) -> tuple[float, ...]:
-        """Returns the probabilities of ``answers`` to one prompt; see :class:`~.answer_tree.Choice`."""
-        choice = Choice(tuple(ids), tuple(map(tuple, answers)))
+        """Returns the probabilities of ``answers`` to one prompt; see :class:`~.answer_tree.AnswerSet`."""
+        choice = AnswerSet(tuple(ids), tuple(map(tuple, answers)))
         prompt = _Prompt(ids, 0, asyncio.get_running_loop().create_future(), choice=choice)
         shares: tuple[float, ...] = await self._answered(prompt)
         return shares
@@ -131,4 +131,4 @@ class _Prompt:
     seed: int
     answer: asyncio.Future[Any]
     schema: Mapping[str, Any] | None = None
-    choice: Choice | None = None
+    choice: AnswerSet | None = None

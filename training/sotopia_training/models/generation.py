@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
-from sotopia_training.models.answer_tree import Choice, probabilities
+from sotopia_training.models.answer_tree import AnswerSet, probabilities
 from sotopia_training.models.constraints import Constraint, grammars_of, masked
 from sotopia_training.models.key_values import Prefix, Prefixes, can_be_stored, fill, join, new_cache
 
@@ -195,7 +195,7 @@ class BatchedGenerator:
                 samples.update(zip(batch, answers, strict=True))
         return [samples[index] for index in range(len(prompt_ids))]
 
-    def shares(self, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+    def shares(self, choices: Sequence[AnswerSet]) -> list[tuple[float, ...]]:
         """Returns the probabilities of the answers of each choice if one of them must follow its prompt.
 
         Nothing is stored for later calls: a question is no part of a conversation.

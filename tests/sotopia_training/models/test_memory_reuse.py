@@ -8,7 +8,7 @@ import pytest
 
 PROGRAM = """
 import resource, torch
-from sotopia_training.models.memory_reuse import keep_freed_memory
+from sotopia_training.models.loading import keep_freed_memory
 
 def pages_of_a_step():
     begun = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -32,6 +32,7 @@ from sotopia_training.models.loading import (
     check_adapter,
     check_quantization,
     find_model,
+    keep_freed_memory,
     load_causal_lm,
     located,
     lora_config,
@@ -39,7 +40,6 @@ from sotopia_training.models.loading import (
     write_prompt_settings,
 )
 from sotopia_training.models.loading import start_from as start_settings
-from sotopia_training.models.memory_reuse import keep_freed_memory
 from sotopia_training.models.tokenizers import load_tokenizer
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.settings import ModelSettings, PromptSettings

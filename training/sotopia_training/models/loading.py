@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.util
 import json
 import logging
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,8 @@ POLICY_FILE = "sotopia_policy.json"
 
 LOADING = threading.RLock()
 """Acquired while weights are loaded: transformers patches torch's initialisation for all threads of the process."""
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
+"""Options of glibc's ``mallopt``, as in ``malloc.h``."""
 _SMOL = "smol"  # also the name of the policy and the model on a command line
 
 
@@ -263,3 +267,22 @@ def quantization_config(settings: ModelSettings) -> BitsAndBytesConfig | None:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
     )
+
+
+def keep_freed_memory() -> None:
+    """Makes this process keep the memory that it frees, on a CPU under glibc; has no effect elsewhere.
+
+    By default glibc maps every large block separately and returns it to the kernel when it is freed. A step of training
+    or decoding allocates the same activations and logits repeatedly, and the kernel must clear their pages each time.
+    """
+    import torch
+
+    if torch.cuda.is_available() or not sys.platform.startswith("linux"):
+        return
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "gnu_get_libc_version"):
+        return  # musl has no such options
+    libc.malloc_trim(0)  # returns the memory that an earlier stage of this process has kept
+    # No separately mapped blocks at all: M_MMAP_THRESHOLD is limited to 32 MiB, and logits are larger.
+    libc.mallopt(_MMAP_MAX, 0)
+    libc.mallopt(_TRIM_THRESHOLD, -1)  # the heap never shrinks

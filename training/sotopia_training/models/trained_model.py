@@ -24,11 +24,11 @@ from sotopia_training.models.loading import (
     check_installed,
     find_model,
     is_model_directory,
+    keep_freed_memory,
     load_causal_lm,
     quantization_config,
     start_from,
 )
-from sotopia_training.models.memory_reuse import keep_freed_memory
 from sotopia_training.stage.settings import ModelSettings
 
 if TYPE_CHECKING:

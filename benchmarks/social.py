@@ -58,7 +58,7 @@ def talk_seconds(games: int) -> float:
     return time.process_time() - start
 
 
-def changed_by_probes(episodes: int) -> int:
+def changed_by_probes(episodes: int, start: int = 0) -> int:
     """Returns how many episodes have other turns if they are probed after every turn."""
     policies = [make_policy(name) for name in (*TALKERS, GUESSER, "oracle", "random")]
     evaluator = FactsEvaluator(policies=policies, probe="turns")
@@ -74,7 +74,7 @@ def changed_by_probes(episodes: int) -> int:
         assert evaluation.beliefs
         return plain.episode().turns_hash, probed.episode().turns_hash
 
-    pairs = (asyncio.run(hashes(number)) for number in range(episodes))
+    pairs = (asyncio.run(hashes(number)) for number in range(start, start + episodes))
     return sum(plain != probed for plain, probed in pairs)
 
 

@@ -42,11 +42,13 @@ class Game(Settings):
         tasks: a source of tasks.
         level: the level of generated tasks.
         acts: the acts.
+        models_n: the number of scenarios that a model plays.
     """
 
     tasks: str
     level: str = "medium"
     acts: tuple[Act, ...] = Field(min_length=1)
+    models_n: int = Field(default=8, ge=2)
 
 
 class SocialActsSettings(Settings):
@@ -60,7 +62,6 @@ class SocialActsSettings(Settings):
         scripts: the names of policies that play ``n`` scenarios of each game.
         n: the number of scenarios of a script.
         models: the names of policies that play the first ``models_n`` of them.
-        models_n: the number of scenarios of a model.
         output: the directory of the runs and of the report.
     """
 
@@ -71,14 +72,13 @@ class SocialActsSettings(Settings):
     scripts: tuple[str, ...] = Field(min_length=1)
     n: int = Field(default=100, ge=2)
     models: tuple[str, ...] = ()
-    models_n: int = Field(default=8, ge=2)
     output: str
 
     def specs(self, game: Game) -> Iterator[tuple[str, RunSpec]]:
         """Yields the name and the specification of every run of a game."""
         # Only persuasion needs the beliefs after every turn.
         moment = "turns" if "persuasion" in game.acts else "end"
-        for name, policies, n in (("scripts", self.scripts, self.n), ("models", self.models, self.models_n)):
+        for name, policies, n in (("scripts", self.scripts, self.n), ("models", self.models, game.models_n)):
             if policies:
                 yield (
                     f"{game.tasks}-{name}",
@@ -129,15 +129,24 @@ def social_acts_report(settings: SocialActsSettings, rows: Mapping[Game, Sequenc
     exact: list[tuple[Value, ...]] = []
     for name in names:
         own = {game: [row for row in group if row.policy == name] for game, group in rows.items()}
-        scenarios = min((len({row.scenario for row in group}) for group in own.values()), default=0)
-        lines.append((name, scenarios, *(_cell(own[game], act) for act, game in acts)))
+        scenarios = ", ".join(str(len({row.scenario for row in group})) for group in own.values())
+        counts = [row.counts for group in own.values() for row in group]
+        failed = sum(count.illegal + (count.invalid or 0) for count in counts)
+        turns = f"{failed} of {sum(count.turns for count in counts)}"
+        lines.append((name, scenarios, turns, *(_cell(own[game], act) for act, game in acts)))
         exact.append((name, *(_exact(game, name, act) for act, game in acts)))
     columns = tuple(act for act, _ in acts)
     labels: dict[str, str] = {act: act.replace("_", "-") for act in columns}
     where = "; ".join(f"{', '.join(labels[act] for act in g.acts)}: {g.tasks}, {g.level}" for g in settings.games)
+    labels["no_action"] = "turns without a legal action"
     notes = (f"{where}. Partners: {settings.partner}. Beliefs of the others: {settings.observer}.", METHOD)
     table = Sheet(
-        "acts", ("policy", "scenarios", *columns), lines, title="Acts: mean [95 %] seats", labels=labels, notes=notes
+        "acts",
+        ("policy", "scenarios", "no_action", *columns),
+        lines,
+        title="Acts: mean [95 %] seats",
+        labels=labels,
+        notes=notes,
     )
     forms = Sheet("closed_forms", ("policy", *columns), exact, title="Closed forms", labels=labels,
                   formats=dict.fromkeys(columns, lambda value: f"{value:.4f}"))  # fmt: skip

@@ -16,6 +16,7 @@ from statistics import fmean, stdev
 
 from benchmarks.measure import Figure
 from sotopia_env import tasks
+from sotopia_env.evaluators.probes.asking import Moments
 from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.naming import make_policy
 from sotopia_env.outcomes.facts import Facts, consistent
@@ -152,7 +153,7 @@ def chance_values(family: str, level: str, episodes: int, seed: int = 0) -> dict
     """Returns what a seat that acts at random gets for each act, in every seat in turn of ``episodes`` episodes."""
     acts = CHANCE[family, level]
     guesser, partner = make_policy(GUESSER), make_policy(PARTNER)
-    moment = "turns" if "persuasion" in acts else "end"
+    moment: Moments = "turns" if "persuasion" in acts else "end"
     evaluator = FactsEvaluator(interviewee=make_policy(OBSERVER), probe=moment)
     sample = tasks.generate(family, min(1000, episodes), seed, level)
     values: dict[str, list[float]] = {act: [] for act in acts}

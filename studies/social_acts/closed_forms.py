@@ -157,6 +157,7 @@ _FORMS: Mapping[tuple[str, str], Mapping[str, Mapping[str, _Form]]] = {
             "deceiver": lambda: mean_persuasion(false_stories),
             "guesser": lambda: mean_persuasion(random_stories),
         },
+        "relationship": {"mute": _ZERO},
     },
     ("briefing", "hard"): {
         "asking": {**dict.fromkeys(("mute", "honest", "deceiver", "broadcaster"), _ZERO), "oracle": _ONE,

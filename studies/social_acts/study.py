@@ -23,7 +23,7 @@ from sotopia_env.runs.spec import RunSpec
 from sotopia_env.storage import read_run
 from studies.social_acts.closed_forms import closed_form
 
-Act = Literal["truth_telling", "promise_keeping", "persuasion", "asking", "secrecy"]
+Act = Literal["truth_telling", "promise_keeping", "persuasion", "asking", "secrecy", "relationship"]
 """The acts of the table, which are dimensions of the evaluator ``facts``."""
 ABSENT: Mapping[Act, str] = {
     "truth_telling": "it stated nothing",
@@ -31,6 +31,7 @@ ABSENT: Mapping[Act, str] = {
     "persuasion": "nobody was asked",
     "asking": "it had nothing to learn",
     "secrecy": "it had nothing to keep",
+    "relationship": "nobody said what they would entrust to it",
 }
 """Why a seat has no value of an act."""
 
@@ -121,36 +122,40 @@ def _rows(settings: SocialActsSettings, game: Game) -> Iterator[SeatResult]:
 def social_acts_report(settings: SocialActsSettings, rows: Mapping[Game, Sequence[SeatResult]]) -> Report:
     """Returns the table of the acts of every policy, and the one of their closed forms."""
     names = [make_policy(name).name for name in settings.scripts]
-    names += [
-        name for name in dict.fromkeys(row.policy for group in rows.values() for row in group) if name not in names
-    ]
+    names = list(dict.fromkeys([*names, *(row.policy for group in rows.values() for row in group)]))
+    own = {name: {g: [row for row in group if row.policy == name] for g, group in rows.items()} for name in names}
     acts = [(act, game) for game in settings.games for act in game.acts]
-    lines: list[tuple[Value, ...]] = []
-    exact: list[tuple[Value, ...]] = []
-    for name in names:
-        own = {game: [row for row in group if row.policy == name] for game, group in rows.items()}
-        scenarios = ", ".join(str(len({row.scenario for row in group})) for group in own.values())
-        counts = [row.counts for group in own.values() for row in group]
-        failed = sum(count.illegal + (count.invalid or 0) for count in counts)
-        turns = f"{failed} of {sum(count.turns for count in counts)}"
-        lines.append((name, scenarios, turns, *(_cell(own[game], act) for act, game in acts)))
-        exact.append((name, *(_exact(game, name, act) for act, game in acts)))
+    lines = [(*_played(group), *(_cell(group[game], act) for act, game in acts)) for group in own.values()]
+    exact = [tuple(_exact(game, name, act) for act, game in acts) for name in names]
     columns = tuple(act for act, _ in acts)
     labels: dict[str, str] = {act: act.replace("_", "-") for act in columns}
-    where = "; ".join(f"{', '.join(labels[act] for act in g.acts)}: {g.tasks}, {g.level}" for g in settings.games)
     labels["no_action"] = "turns without a legal action"
-    notes = (f"{where}. Partners: {settings.partner}. Beliefs of the others: {settings.observer}.", METHOD)
+    where = "; ".join(f"{', '.join(labels[act] for act in g.acts)}: {g.tasks}, {g.level}" for g in settings.games)
     table = Sheet(
         "acts",
         ("policy", "scenarios", "no_action", *columns),
-        lines,
+        [(name, *line) for name, line in zip(names, lines, strict=True)],
         title="Acts: mean [95 %] seats",
         labels=labels,
-        notes=notes,
+        notes=(f"{where}. Partners: {settings.partner}. Beliefs of the others: {settings.observer}.", METHOD),
     )
-    forms = Sheet("closed_forms", ("policy", *columns), exact, title="Closed forms", labels=labels,
-                  formats=dict.fromkeys(columns, lambda value: f"{value:.4f}"))  # fmt: skip
+    forms = Sheet(
+        "closed_forms",
+        ("policy", *columns),
+        [(name, *line) for name, line in zip(names, exact, strict=True)],
+        title="Closed forms",
+        labels=labels,
+        formats=dict.fromkeys(columns, lambda value: f"{value:.4f}"),
+    )
     return Report("report", [table, forms], [table, forms], title="Social acts")
+
+
+def _played(groups: Mapping[Game, Sequence[SeatResult]]) -> tuple[str, str]:
+    """The numbers of scenarios by game, and how many of the policy's turns were no legal action."""
+    counts = [row.counts for group in groups.values() for row in group]
+    failures = sum(count.illegal + (count.invalid or 0) for count in counts)
+    scenarios = ", ".join(str(len({row.scenario for row in group})) for group in groups.values())
+    return scenarios, f"{failures} of {sum(count.turns for count in counts)}"
 
 
 def _cell(rows: Sequence[SeatResult], act: Act) -> Value:

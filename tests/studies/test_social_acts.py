@@ -17,8 +17,11 @@ from sotopia_env.naming import make_policy
 from sotopia_env.reports.intervals import Estimate
 from sotopia_env.reports.sheet import Missing, Sheet
 from sotopia_env.tasks import generate
+from sotopia_env.world.episode import Evaluation, Score
 from sotopia_env.world.play.table import Table
+from sotopia_env.world.reward import CustomDimension
 from studies.social_acts.closed_forms import closed_form
+from studies.social_acts.judged import verdict_table
 from studies.social_acts.study import SocialActsSettings, run
 
 CONFIG = Path(__file__).parents[2] / "studies" / "social_acts" / "social_acts.yaml"
@@ -111,3 +114,24 @@ def test_the_measure_of_leaks_sees_what_another_seat_knows() -> None:
     for agent, first, second in states:
         others = [other for other in task.agents if other != agent]
         assert any(social.everything(first, other) != social.everything(second, other) for other in others)
+
+
+def test_verdicts_of_a_judge_stand_beside_the_exact_measures() -> None:
+    """What a judge did not score is missing; verdicts that are right agree in rank with the moves."""
+    task = generate("briefing", 1, 0, "medium")[0]
+    episodes = []
+    for name, verdict in (("oracle", 0), ("broadcaster", 9)):
+        table = Table(task)
+        asyncio.run(table.play(make_policy(name)))
+        scores = [
+            Score(agent=agent, dimension="judged_breaches", value=verdict, source="judge") for agent in task.agents
+        ]
+        own = CustomDimension(name="judged_breaches", low=0, high=10, instruction="How many?")
+        evaluation = Evaluation(evaluator="judge", dimensions=(own,), scores=tuple(scores))
+        episodes.append(table.episode().model_copy(update={"evaluations": (evaluation,)}))
+    sheet = verdict_table(episodes)
+    oracle, broadcaster = (dict(zip(sheet.columns, row, strict=True)) for row in sheet.rows)
+    assert (oracle["breaches"], broadcaster["breaches"]) == (0, 1)
+    assert (oracle["judged_breaches"], broadcaster["judged_breaches"]) == (0, 0.9)
+    assert oracle["judged_disclosure"] == Missing("not judged")
+    assert "correlation 1.00 over 6 seats" in sheet.notes[2]

@@ -121,6 +121,10 @@ _ROWS: Mapping[str, tuple[Callable[..., Any], str]] = {
         partial(Chooser, name="best-responder", plays="respond", promises=False),
         "Chooses what pays most against what the others did last.",
     ),
+    "equilibrium": (
+        partial(Chooser, name="equilibrium", plays="equilibrium", promises=False),
+        "Plays an equilibrium of a single round, mixed and symmetric if there is one.",
+    ),
     "human": (HumanPolicy, "A person, who is shown the seat's observation and chooses each action."),
 }
 

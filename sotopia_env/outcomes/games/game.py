@@ -24,7 +24,7 @@ def game_of(rules: ChoicesRules, worths: Sequence[WorthForm]) -> Game:
     return Game(rules, tuple(f"agent_{seat}" for seat in range(len(worths))), known)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a key of caches by identity: rules hold mappings and cannot be hashed
 class Game:
     """A game with the payoffs that its reader knows.
 

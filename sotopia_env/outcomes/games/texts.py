@@ -114,7 +114,7 @@ def worth_text(worth: GameWorth, agent: str, names: Mapping[str, str]) -> str:
     """Returns what a round pays to a seat, without a subject: ``in each round 3 for …``."""
     if isinstance(worth, PayoffsWorth):
         others = [name for other, name in names.items() if other != agent]
-        text = "; ".join(f"{value} for {own}{context}" for own, context, value in _rows(worth.payoffs, others))
+        text = "; ".join(_row(own, inner, others) for own, inner in worth.payoffs.items())
     elif isinstance(worth, CountsWorth):
         text = "; ".join(
             f"for {quote(own)} {', '.join(f'{value:g} if {number}' for number, value in enumerate(row))}"
@@ -140,12 +140,17 @@ _FEATURES = {
 }
 
 
-def _rows(table: Mapping[str, Any], others: Sequence[str]) -> list[tuple[str, str, str]]:
-    """The own option, the others' choices in words, and the value, for every cell."""
-    return [(quote(own), text, value) for own, inner in table.items() for text, value in _cells(inner, others, "")]
+def _row(own: str, inner: Any, others: Sequence[str]) -> str:
+    """What an own option pays, by the others' choices."""
+    if len(others) == 1:
+        verb = [f"{others[0]} chooses ", *[""] * len(inner)]
+        cells = [f"{v:g} if {name}{quote(option)}" for name, (option, v) in zip(verb, inner.items(), strict=False)]
+        return f"for {quote(own)} {', '.join(cells)}"
+    return f"for {quote(own)} {', '.join(f'{value}{text}' for text, value in _cells(inner, others, ''))}"
 
 
 def _cells(table: Any, others: Sequence[str], context: str) -> list[tuple[str, str]]:
+    """The others' choices in words, and the value, for every cell."""
     if not others:
         return [(context, f"{table:g}")]
     link = " and " if context else " if "

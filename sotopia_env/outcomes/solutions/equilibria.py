@@ -186,3 +186,50 @@ def grim_threshold(game: Game, seat: int = 0) -> Fraction | None:
         return Fraction(0)
     punishment = min((game.gain(seat, profile) for profile in pure_equilibria(game)), default=reward)
     return (temptation - reward) / (temptation - punishment) if punishment < reward else None
+
+
+def diagram(game: Game, option: str) -> tuple[tuple[float, float], ...]:
+    """Returns Schelling's diagram of a symmetric game of two options.
+
+    Args:
+        game: of any number of seats that are all paid alike.
+        option: the option that is counted, as a rule to co-operate.
+
+    Returns:
+        By the number of *other* seats that choose ``option``, from 0: the payoff of choosing it, and of the other one.
+
+    Raises:
+        InvalidValueError: a seat has other than two options.
+    """
+    menu = game.rules.menu_of(game.agents[0])
+    if any(len(game.rules.menu_of(agent)) != 2 for agent in game.agents):
+        raise InvalidValueError(field="game", expected="two options for every seat", got=list(menu))
+    rest = menu[1 - menu.index(option)]
+    rows = ([option] * count + [rest] * (len(game.agents) - 1 - count) for count in range(len(game.agents)))
+    return tuple((float(game.gain(0, (option, *row))), float(game.gain(0, (rest, *row)))) for row in rows)
+
+
+def check_kind(game: Game, kind: str, option: str) -> None:
+    """Raises InvalidValueError, with the reason, unless a symmetric game of two options is of a kind.
+
+    Args:
+        game: the game.
+        kind: ``prisoner``, ``chicken`` or ``stag``: not to co-operate pays more always; if all others co-operate but
+            not if none does; or if none does but not if all do. In all three, all co-operating beats nobody doing it.
+        option: the option that is to co-operate.
+    """
+    rows = diagram(game, option)
+    (none, alone), (whole, free) = rows[0], rows[-1]
+    tests: dict[str, tuple[bool, str]] = {
+        "prisoner": (all(other > own for own, other in rows), "not to co-operate pays more whatever the others do"),
+        "chicken": (alone < none and free > whole, "to co-operate pays more if nobody else does, and less if all do"),
+        "stag": (alone > none and free < whole, "to co-operate pays more if all others do, and less if nobody does"),
+    }
+    if kind not in tests:
+        raise InvalidValueError(field="kind", got=kind, valid=tests)
+    holds, rule = tests[kind]
+    if not holds or whole <= alone:
+        numbers = "; ".join(f"{count} others: {own:g} or {other:g}" for count, (own, other) in enumerate(rows))
+        expected = f"{rule}, and all are better off if all do"
+        hint = "count the other co-operators, without the seat itself"
+        raise InvalidValueError(field=f"the game is no {kind}", expected=expected, got=numbers, hint=hint)

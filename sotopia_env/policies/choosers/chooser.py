@@ -18,7 +18,7 @@ from sotopia_env.world.answers import TRUST, BeliefReply, entrusting
 from sotopia_env.world.observation import Observation
 from sotopia_env.world.play.policy import Decision
 
-Plays = Literal["cooperate", "deviate", "copy", "trigger", "reciprocate", "respond", "uniform"]
+Plays = Literal["cooperate", "deviate", "copy", "trigger", "reciprocate", "respond", "equilibrium", "uniform"]
 
 
 def in_game(observation: Observation) -> bool:
@@ -78,8 +78,9 @@ class Chooser(RuledAnswers):
     Attributes:
         name: the policy's name.
         plays: ``cooperate`` with all; ``deviate`` to what pays most if the others co-operate; ``copy`` what the others
-            did; ``trigger``: co-operate until somebody has not, then punish; ``reciprocate``: co-operate if the
-            others did and announce nothing else; ``respond`` best to what the others did last; ``uniform``: at random.
+            did; ``trigger``: co-operate until somebody has not, then punish; ``reciprocate``: co-operate if the others
+            did and announce nothing else; ``respond`` best to what the others did last; ``equilibrium``: of a single
+            round; ``uniform``: at random.
         promises: whether it announces in each round that it will co-operate.
     """
 

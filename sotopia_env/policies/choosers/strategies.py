@@ -10,10 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes.games.game import Game, Row
 from sotopia_env.outcomes.move import MoveKind
+from sotopia_env.outcomes.solutions.equilibria import pure_equilibria, symmetric_mixture
 from sotopia_env.outcomes.table import Rounds
 from sotopia_env.world.observation import Observation
 
@@ -134,6 +136,29 @@ def respond(view: GameView) -> str:
     return view.game.reply(view.seat, view.past[-1:])
 
 
+def balance(view: GameView) -> str:
+    """Plays an equilibrium of a round: mixed and the same for all seats of a game of two options, else a pure one."""
+    options = view.game.options[view.seat]
+    if None in view.game.worths or view.game.rules.stock is not None:
+        return respond(view)
+    chance = _mixture(view.game)
+    if chance is None:
+        return next((row[view.seat] for row in pure_equilibria(view.game)), view.punishment)
+    return options[0] if random.Random(view.seed).random() < chance else options[1]
+
+
+@lru_cache(maxsize=256)
+def _mixture(game: Game) -> float | None:
+    """The probability of the first option in the symmetric mixed equilibrium; ``None`` if the game has none."""
+    alike = all(own == game.options[0] and len(own) == 2 for own in game.options) and game.rules.mediator is None
+    if not alike or any(worth != game.worths[0] for worth in game.worths):
+        return None
+    try:
+        return symmetric_mixture(game, game.options[0][0])
+    except InvalidValueError:  # one option is at least as good at every probability
+        return None
+
+
 def draw(view: GameView) -> str:
     """Chooses at random, each option with equal probability."""
     return random.Random(view.seed).choice(view.game.options[view.seat])
@@ -146,6 +171,7 @@ STRATEGIES: Mapping[str, Callable[[GameView], str]] = {
     "trigger": trigger,
     "reciprocate": reciprocate,
     "respond": respond,
+    "equilibrium": balance,
     "uniform": draw,
 }
 """The strategies by name."""

@@ -6,7 +6,7 @@ The text holds the information of SOTOPIA-π's prompt (arXiv 2403.08715, appendi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sotopia_env.foundation.prompts import fill, reader
@@ -114,7 +114,7 @@ class Briefing:
     rules: AgreementRules | BallotRules | ChoicesRules | None = None
     outline: str = ""
     facts: SeatFacts | None = None
-    game: Game | None = None
+    game: Game | None = field(default=None, compare=False)
     worths: WorthTable | None = None
 
 

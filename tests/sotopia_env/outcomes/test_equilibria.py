@@ -14,6 +14,8 @@ from sotopia_env.outcomes.games.game import Game, game_of
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.solutions.equilibria import (
     best_reply_gap,
+    check_kind,
+    diagram,
     exploitability,
     grim_threshold,
     mixed_equilibria,
@@ -102,22 +104,38 @@ def test_grim_trigger_holds_from_one_half_on() -> None:
         assert (once > loyal) is pays
 
 
-def test_what_concordia_calls_chicken_is_no_chicken() -> None:
-    """Its released table is read by the number of *all* who co-operate, the seat itself included.
+def concordia(seats: int, counted: int) -> Game:
+    """Its released minigame: 4k for co-operators and 5.5k − 2 for others; its k counts all co-operators.
 
-    Read so, a seat that gives way and one that insists look up two rows of one table at different counts, and giving
-    way is never the best reply to somebody who insists.
+    Args:
+        seats: the number of players.
+        counted: 1 as released, where a co-operator counts itself; 0 if only the others are counted.
     """
-    # Chicken by the number of *others* who give way: against none of them it is best to give way.
-    right = whole({"of": "C", "counts": {"C": [1, 3], "D": [0, 5]}})
-    assert set(pure_equilibria(right)) == {("C", "D"), ("D", "C")}
-    # The same numbers by the number of all: C is looked up at 1 or 2, D at 0 or 1.
-    counted_all = {"C": {1: 1, 2: 3}, "D": {0: 0, 1: 5}}
-    rows = {"C": [counted_all["C"][1], counted_all["C"][2]], "D": [counted_all["D"][0], counted_all["D"][1]]}
-    assert rows == {"C": [1, 3], "D": [0, 5]}
-    # A file with a payoff for 0, 1 and 2 co-operators is refused: there are only 0 or 1 others.
-    with pytest.raises(Exception, match="the seat itself is not counted"):
-        whole({"of": "C", "counts": {"C": [0, 1, 3], "D": [0, 5, 5]}})
+    cooperate = [4.0 * (k + counted) for k in range(seats)]
+    defect = [5.5 * k - 2 for k in range(seats)]
+    return whole({"of": "C", "counts": {"C": cooperate, "D": defect}}, seats)
+
+
+@pytest.mark.parametrize("seats", [3, 4])
+def test_what_concordia_calls_chicken_is_refused_as_chicken(seats: int) -> None:
+    """The numbers of its reality show, whose scenes have 3 or 4 players (``chicken_schelling_diagram``)."""
+    with pytest.raises(InvalidValueError, match="no chicken") as error:
+        check_kind(concordia(seats, counted=1), "chicken", "C")
+    assert "count the other co-operators" in str(error.value)
+    # Counted so, to co-operate pays more whatever the others do: there is no dilemma at all.
+    assert all(own > other for own, other in diagram(concordia(seats, counted=1), "C"))
+    check_kind(concordia(seats, counted=0), "chicken", "C")
+
+
+def test_the_classical_games_are_of_their_kinds_and_of_no_other() -> None:
+    games = {"prisoner": PRISONER, "chicken": CHICKEN, "stag": STAG}
+    for name, worth in games.items():
+        check_kind(whole(worth), name, "C")
+        for other in games.keys() - {name}:
+            with pytest.raises(InvalidValueError, match=f"no {other}"):
+                check_kind(whole(worth), other, "C")
+    with pytest.raises(InvalidValueError, match="kind"):
+        check_kind(whole(), "hawk", "C")
 
 
 def test_a_mediator_makes_cooperation_an_equilibrium() -> None:

@@ -133,24 +133,23 @@ def test_survival_of_a_stock() -> None:
     assert measures(play(task, "promiser", "cheater"), "agent_1")["broken_selfish"] == 1
 
 
+STAG = {"payoffs": {"C": {"C": 4, "D": 0}, "D": {"C": 3, "D": 2}}}
+PRISONER = {"payoffs": {"C": {"C": 3, "D": 0}, "D": {"C": 5, "D": 1}}}
+
+
 @pytest.mark.parametrize(
-    ("row", "promise", "kind"),
+    ("worth", "row", "promise", "kind"),
     [
-        ("CC", "D", "win_win"),  # 4 and 4 in place of 3 and 0
-        ("DC", "C", "sabotaging"),  # 3 and 0 in place of 4 and 4
-        ("DD", "C", "win_win"),  # 2 and 2 in place of 0 and 3: the other loses 1
+        (STAG, "CC", "D", "win_win"),  # 4 and 4 in place of 3 and 0
+        (STAG, "DC", "C", "sabotaging"),  # 3 and 0 in place of 4 and 4
+        (STAG, "DD", "C", "win_win"),  # 2 and 2 in place of 0 and 3: the other loses 1, and the sum rises
+        (PRISONER, "CC", "D", "altruistic"),  # 3 and 3 in place of 5 and 0
+        (PRISONER, "DC", "C", "selfish"),  # 5 and 0 in place of 3 and 3
+        (PRISONER, "DD", "C", "selfish"),  # 1 and 1 in place of 0 and 5
     ],
 )
-def test_kinds_of_broken_promises_in_a_stag_hunt(row: str, promise: str, kind: str) -> None:
-    stag = game({"payoffs": {"C": {"C": 4, "D": 0}, "D": {"C": 3, "D": 2}}})
-    expected = "selfish" if row == "DD" else kind
-    assert broken_kind(stag, 0, tuple(row), promise) == expected
-
-
-def test_an_altruistic_break() -> None:
-    prisoner = game({"payoffs": {"C": {"C": 3, "D": 0}, "D": {"C": 5, "D": 1}}})
-    assert broken_kind(prisoner, 0, ("C", "C"), "D") == "altruistic"
-    assert broken_kind(prisoner, 0, ("D", "C"), "C") == "selfish"
+def test_kinds_of_broken_promises(worth: dict[str, Any], row: str, promise: str, kind: str) -> None:
+    assert broken_kind(game(worth), 0, tuple(row), promise) == kind
 
 
 def game(worth: dict[str, Any]) -> Game:

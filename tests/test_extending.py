@@ -108,8 +108,9 @@ def test_each_command_needs_only_the_files_above_it(empty_folder: Path) -> None:
 
 
 def test_a_game_of_roles_takes_forty_lines() -> None:
-    (game,) = blocks("yaml")
-    assert len(game.splitlines()) <= 40
+    roles, choices = blocks("yaml")
+    assert len(roles.splitlines()) <= 40
+    assert len(choices.partition("outcome:")[2].splitlines()) <= 10  # the game itself
 
 
 def test_a_task_of_a_protocol_of_an_installed_package_is_read_without_importing_it_first(installed: Path) -> None:

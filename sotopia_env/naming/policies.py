@@ -107,7 +107,7 @@ _ROWS: Mapping[str, tuple[Callable[..., Any], str]] = {
     ),
     "reciprocator": (
         partial(Chooser, name="reciprocator", plays="reciprocate"),
-        "Promises to co-operate, and does if the others did and announce nothing else.",
+        "Announces and does its part if the others did theirs and announce nothing else.",
     ),
     "grim": (
         partial(Chooser, name="grim", plays="trigger", promises=False),

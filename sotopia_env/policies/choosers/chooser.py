@@ -9,7 +9,6 @@ from typing import Literal
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Menu, Move, MoveKind
 from sotopia_env.outcomes.facts import PublicVariable
-from sotopia_env.outcomes.table import TableView
 from sotopia_env.policies.choosers.strategies import STRATEGIES, GameView
 from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
@@ -33,7 +32,8 @@ def choose(observation: Observation, seed: int, plays: str, promises: bool) -> D
         observation: of a seat in a game of choices.
         seed: of the decision.
         plays: a name of :data:`STRATEGIES`.
-        promises: whether to announce, once a round, that the seat will co-operate.
+        promises: whether to announce, once a round, what the seat is going to choose; who plays ``deviate`` announces
+            to co-operate.
     """
     table, menu, game = observation.table, observation.moves, observation.briefing.game
     if table is None or table.settled or game is None or table.rounds is None:
@@ -44,18 +44,20 @@ def choose(observation: Observation, seed: int, plays: str, promises: bool) -> D
     if menu.choose:
         move = Move(MoveKind.CHOOSE, STRATEGIES[plays](view))
         return commit(observation, phrase(observation, move, seed), move)
-    announcement = _announcement(view, menu, table) if promises else None
+    # Who means to deviate says what the others want to hear; all others say what they would choose now.
+    intention = view.cooperation if plays == "deviate" else STRATEGIES[plays](view)
+    announcement = _announcement(view, menu, intention) if promises else None
     words = phrase(observation, announcement, seed)
     return say(observation, words) if announcement is None else commit(observation, words, announcement)
 
 
-def _announcement(view: GameView, menu: Menu, table: TableView) -> Move | None:
-    """The promise to co-operate, once in a round and before the choice."""
+def _announcement(view: GameView, menu: Menu, option: str) -> Move | None:
+    """The promise to choose an option, once in a round and before the choice."""
     facts, own = view.observation.briefing.facts, view.observation.agent
     if facts is None or view.rounds.pending[view.seat] is not None or own in view.announcements:
         return None
     name = next((name for name, v in facts.variables.items() if v.kind == "choice" and v.of == own), "")
-    return Move(MoveKind.STATE, {name: view.cooperation}) if name in menu.statements.state else None
+    return Move(MoveKind.STATE, {name: option}) if name in menu.statements.state else None
 
 
 def reliance(observation: Observation, agent: str) -> float:
@@ -81,7 +83,8 @@ class Chooser(RuledAnswers):
             did; ``trigger``: co-operate until somebody has not, then punish; ``reciprocate``: co-operate if the others
             did and announce nothing else; ``respond`` best to what the others did last; ``equilibrium``: of a single
             round; ``uniform``: at random.
-        promises: whether it announces in each round that it will co-operate.
+        promises: whether it announces in each round what it is going to choose; who plays ``deviate`` announces to
+            co-operate.
     """
 
     name: str = "promiser"

@@ -41,7 +41,7 @@ class SettingHint(Settings):
 Hints = Mapping[str, SettingHint]
 """The hints by class and name of the setting, such as ``Study.title``, in the order of fields in a row.
 
-A setting without a hint is not in a form.
+A setting without a hint is in the form as well, under its own name.
 """
 _LONG = 80
 """Characters from which a text gets a field of several lines."""
@@ -131,8 +131,9 @@ def _fields(kind: type[BaseModel], hints: Hints, sent: Mapping[str, str], prefix
     for name, setting in kind.model_fields.items():
         path, shape = f"{prefix}{name}", shape_of(setting)
         hint = next((hints[key] for base in kind.__mro__ if (key := f"{base.__name__}.{name}") in hints), None)
-        if hint is None:  # not for people, such as the tag of a kind
+        if hint is None and len(shape.options) == 1:  # the tag of a kind, which nobody chooses
             continue
+        hint = hint or SettingHint(label=name.replace("_", " ").capitalize())
         rows: tuple[tuple[SettingField, ...], ...] = ()
         if shape.record is not None:
             numbers = [f"{path}.{n}." for n in range(row_count(sent, path))] if shape.kind == "rows" else [f"{path}."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -123,3 +124,11 @@ def test_a_study_on_a_phone_in_the_dark(studio: Studio) -> None:
     page.get_by_role("button", name="Change it").click()
     expect(page.locator("#summary")).to_contain_text("1 person has begun")
     studio.check(page)
+
+
+def test_the_page_names_what_these_tests_press() -> None:
+    root = Path(__file__).parents[2]
+    names = re.findall(r"\*\*(.+?)\*\*", (root / "docs" / "studio-first-study.md").read_text(encoding="utf-8"))
+    assert len(names) > 5
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [name for name in names if " ".join(name.split()) not in source] == []

@@ -76,7 +76,9 @@ def words() -> BuilderWords:
 def cards(kind: str, sent: Mapping[str, str]) -> list[tuple[FieldGroup, list[SettingField]]]:
     """Returns the cards of the builder with their fields, filled with a draft."""
     fields = {field.path: field for field in fields_of(KINDS[kind], words().settings, sent)}
-    return [(group, [fields[name] for name in group.fields]) for group in words().groups[kind]]
+    groups = [(group, [fields.pop(name) for name in group.fields]) for group in words().groups[kind]]
+    groups[-1][1].extend(fields.values())  # a setting that no card names is in the last one
+    return groups
 
 
 def labels(sent: Mapping[str, str]) -> dict[str, str]:

@@ -74,6 +74,8 @@ class ResponseCache:
         # Added only if they are set, so that keys stored before the fields existed stay valid.
         if request.tools:
             question["tools"] = request.tools
+        if request.alternatives > 1:
+            question["alternatives"] = request.alternatives
         if request.extra:
             question["extra"] = dict(request.extra)
         return hashlib.sha256(canonical_json(question).encode("utf-8", "surrogatepass")).hexdigest()

@@ -46,6 +46,7 @@ class ChatRequest:
         schema: the JSON schema of the answer; ignored by servers that do not enforce schemas (the caller parses and
             validates the answer in any case).
         logprobs: whether to request token ids and log-probabilities, if the server has them.
+        alternatives: with ``logprobs``, of how many of the best tokens at each position.
         replicate: distinguishes repeated identical requests, so that a response cache stores their answers separately.
         reask: the number of refused answers to this question; the response cache stores re-asks separately, too.
         extra: more fields of the body, such as ``{"reasoning_effort": "low"}``, for models on servers.
@@ -62,6 +63,7 @@ class ChatRequest:
     tools: tuple[Mapping[str, Any], ...] = ()
     schema: Mapping[str, Any] | None = None
     logprobs: bool = False
+    alternatives: int = 1
     replicate: int = 0
     reask: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -71,6 +73,19 @@ class ChatRequest:
     def is_usable(self, reply: ChatReply) -> bool:
         """Returns whether the caller accepts an answer."""
         return self.accepts is None or self.accepts(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChoice:
+    """A token of an answer, and what the model might have written there instead.
+
+    Attributes:
+        text: the text of the token.
+        probabilities: those of the best tokens at its position, by their texts, as far as the server sends them.
+    """
+
+    text: str
+    probabilities: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +106,7 @@ class ChatReply:
         cached: whether the answer comes from the response cache, at no cost.
         token_ids: the sampled token ids, if the server sends them.
         logprobs: the log-probabilities of these tokens, if the server sends them.
+        alternatives: the tokens of the answer with the best ones at each position, if the server sends several.
         prompt_token_ids: the token ids of the prompt as the server rendered it, if it sends them.
         failures: every failed attempt before this answer, and why decoding could not be constrained to the schema.
         calls: the function calls in the answer, as the model wrote them.
@@ -109,6 +125,7 @@ class ChatReply:
     cached: bool = False
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
+    alternatives: tuple[TokenChoice, ...] | None = None
     prompt_token_ids: tuple[int, ...] | None = None
     failures: tuple[Failure, ...] = ()
     calls: tuple[FunctionCall, ...] = ()

@@ -20,7 +20,8 @@ from sotopia_env.world.observation import Observation
 
 load = reader(__package__)
 
-_KEY = "answer"
+ANSWER_KEY = "answer"
+"""The one key of an answer."""
 
 
 def question_text(observation: Observation, question: InterviewQuestion) -> str:
@@ -36,8 +37,8 @@ def question_text(observation: Observation, question: InterviewQuestion) -> str:
 
 def answer_schema(question: InterviewQuestion) -> dict[str, Any]:
     """Returns the JSON schema of an answer, in the strict form that servers require."""
-    properties = {_KEY: {"type": "string", "enum": [*question.keys]}}
-    return {"type": "object", "properties": properties, "required": [_KEY], "additionalProperties": False}
+    properties = {ANSWER_KEY: {"type": "string", "enum": [*question.keys]}}
+    return {"type": "object", "properties": properties, "required": [ANSWER_KEY], "additionalProperties": False}
 
 
 def request_text(observation: Observation, question: InterviewQuestion) -> str:
@@ -106,14 +107,14 @@ def read_choice(
     except UnclearError as error:
         return ParseFailure(str(error))
     if len(items) != 1:
-        return ParseFailure(f'one JSON object {{"{_KEY}": …}} is needed, there are {len(items)}')
-    if set(items[0]) != {_KEY}:
+        return ParseFailure(f'one JSON object {{"{ANSWER_KEY}": …}} is needed, there are {len(items)}')
+    if set(items[0]) != {ANSWER_KEY}:
         named = ", ".join(quote(key[:40]) for key in items[0]) or "none"
-        return ParseFailure(f'the JSON object needs the key "{_KEY}" alone, it has {named}')
-    answer = items[0][_KEY]
+        return ParseFailure(f'the JSON object needs the key "{ANSWER_KEY}" alone, it has {named}')
+    answer = items[0][ANSWER_KEY]
     by_key = {key.casefold(): index for index, key in enumerate(keys)}
     index = by_key.get(answer.strip().casefold()) if isinstance(answer, str) else None
-    return ParseFailure(str(UnknownNameError(field=_KEY, got=answer, valid=keys))) if index is None else index
+    return ParseFailure(str(UnknownNameError(field=ANSWER_KEY, got=answer, valid=keys))) if index is None else index
 
 
 class RuledAnswers:

@@ -26,6 +26,7 @@ from sotopia_env.chat_model.protocol import (
     ChatReply,
     ChatRequest,
     CountsTokens,
+    TokenChoice,
     WeighsAnswers,
 )
 from sotopia_env.foundation.errors import (
@@ -39,7 +40,7 @@ from sotopia_env.foundation.errors import (
     check_whole,
 )
 from sotopia_env.foundation.waiting import all_at_once
-from sotopia_env.outcomes.facts import PublicVariable
+from sotopia_env.outcomes.facts import Distribution, PublicVariable
 from sotopia_env.policies.agent_prompt import (
     KEPT_TURNS,
     AgentPrompt,
@@ -64,6 +65,7 @@ from sotopia_env.policies.interviews import (
     request_text,
 )
 from sotopia_env.policies.lengths import Lengths, wordless_moves
+from sotopia_env.policies.letters import key_shares, mean_shares
 from sotopia_env.world.action import NO_ACTION, Action, ActionType, ParseFailure
 from sotopia_env.world.answers import MOST_OPTIONS, BeliefReply, InterviewQuestion, InterviewReply
 from sotopia_env.world.episode import EpisodeError, Generation
@@ -76,6 +78,8 @@ Consequence = Literal["none", "forfeit"]
 _CONSEQUENCES: tuple[Consequence, ...] = get_args(Consequence)
 _LEAST_ANSWERS = 2
 """The scores of shares are corrected for their scatter, which a single answer does not show."""
+_ALTERNATIVES = 20
+"""OpenAI's and vLLM's limit."""
 _SEED_BITS = (1 << 31) - 1  # all servers accept seeds of 31 bits, but some accept no more
 
 
@@ -205,7 +209,7 @@ class LLMPolicy:
             BudgetExceededError: the ledger's limit is reached.
             ModelRefusedError: the model refuses every request.
         """
-        answered = await self._choose(observation, question, request_text(observation, question), seed)
+        answered, _ = await self._choose(observation, question, request_text(observation, question), seed)
         return InterviewReply(answered) if isinstance(answered, int) else InterviewReply(reason=answered)
 
     async def believe(
@@ -214,9 +218,11 @@ class LLMPolicy:
         """Returns the model's probabilities of the options, or their shares in ``samples`` independent answers.
 
         A model in this process gives probabilities (:class:`~sotopia_env.chat_model.protocol.WeighsAnswers`) of the
-        options by their names, after one text with all questions. From other models, answers are drawn, with lettered
-        options in a random order each time. An answer that is unusable after the re-asks is left out; fewer than two
-        usable ones are no belief.
+        options by their names, after one text with all questions. Other models are asked with lettered options: one
+        whose server sends the probabilities of several tokens at each position gives those of the letters, as the mean
+        over the orders in which each option has each letter once, because models prefer some letters. From the others,
+        answers are drawn, with the options in a random order each time. An answer that is unusable after the re-asks is
+        left out; fewer than two usable ones are no belief.
 
         Raises:
             PolicyError, BudgetExceededError, ModelRefusedError: as for :meth:`answer`.
@@ -250,34 +256,63 @@ class LLMPolicy:
             return BeliefReply(reason=f"more than {MOST_OPTIONS} options, so letters cannot name them", asked=False)
         seeds = [turn_seed(seed, 0, number) for number in range(samples)]
         orders = [random.Random(one).sample(variable.options, len(variable.options)) for one in seeds]
-        questions = [belief_question(variable, order) for order in orders]
-        answers = await all_at_once(
-            self._choose(observation, question, belief_text(observation, question), one)
-            for question, one in zip(questions, seeds, strict=True)
-        )
+        # The first answer shows whether the server sends probabilities; if not, it is the first of the sample.
+        first, tokens = await self._letter(observation, variable, orders[0], seeds[0], _ALTERNATIVES)
+        if tokens and (shares := await self._server_shares(observation, variable, orders[0], seeds[0], tokens)):
+            return BeliefReply(shares)
+        work = zip(orders[1:], seeds[1:], strict=True)
+        rest = await all_at_once(self._letter(observation, variable, order, one) for order, one in work)
+        answers = [first, *(answer for answer, _ in rest)]
         chosen = [order[answer] for order, answer in zip(orders, answers, strict=True) if isinstance(answer, int)]
         if len(chosen) < _LEAST_ANSWERS:
             refusal = next(answer for answer in answers if isinstance(answer, str))
             return BeliefReply(reason=f"{len(chosen)} of {samples} answers usable; {refusal}")
         return BeliefReply({one: chosen.count(one) / len(chosen) for one in variable.options}, len(chosen))
 
+    async def _letter(
+        self, observation: Observation, variable: PublicVariable, order: Sequence[str], seed: int, alternatives: int = 0
+    ) -> tuple[int | str, tuple[TokenChoice, ...]]:
+        """An answer to one question, or why there is none, and the tokens with the best ones at their positions."""
+        question = belief_question(variable, order)
+        answer, reply = await self._choose(
+            observation, question, belief_text(observation, question), seed, alternatives
+        )
+        return answer, reply.alternatives or () if isinstance(answer, int) else ()
+
+    async def _server_shares(
+        self,
+        observation: Observation,
+        variable: PublicVariable,
+        order: Sequence[str],
+        seed: int,
+        tokens: tuple[TokenChoice, ...],
+    ) -> Distribution | None:
+        """The mean probabilities of the options over their rotations; ``None`` if an answer does not tell them."""
+        keys, orders = belief_question(variable, order).keys, [(*order[n:], *order[:n]) for n in range(len(order))]
+        rest = await all_at_once(self._letter(observation, variable, one, seed, _ALTERNATIVES) for one in orders[1:])
+        return mean_shares(orders, [key_shares(one, keys) for one in (tokens, *(one for _, one in rest))])
+
     def _question(self, observation: Observation, question: InterviewQuestion, seed: int) -> ChatRequest:
         """The frame of a closed question."""
         frame = self._frame(observation, seed)
         return replace(frame, role="judge", tools=(), schema=answer_schema(question), logprobs=False)
 
-    async def _choose(self, observation: Observation, question: InterviewQuestion, text: str, seed: int) -> int | str:
-        """Returns the index of the option that the model selects, or why no reply was usable."""
+    async def _choose(
+        self, observation: Observation, question: InterviewQuestion, text: str, seed: int, alternatives: int = 0
+    ) -> tuple[int | str, ChatReply]:
+        """Returns the index of the option that the model selects, or why no reply was usable, and the last reply."""
 
         def read(reply: ChatReply) -> tuple[int | None, str]:
             choice = read_choice(reply.text, question.keys, reply.finish_reason, observation.others_words)
             return (choice, "") if isinstance(choice, int) else (None, _writable(brief(choice.reason)))
 
         frame = replace(self._question(observation, question, seed), accepts=lambda reply: read(reply)[0] is not None)
+        if alternatives:
+            frame = replace(frame, logprobs=True, alternatives=alternatives)
         answered = await self._ask(observation, frame, read, text, "interview_reask")
         if answered.value is not None:
-            return answered.value
-        return f"no usable answer after {len(answered.replies)}; the last one: {answered.reason}"
+            return answered.value, answered.reply
+        return f"no usable answer after {len(answered.replies)}; the last one: {answered.reason}", answered.reply
 
     def _forfeit(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection
 from typing import Any
 
-from sotopia_env.chat_model.protocol import ChatReply
+from sotopia_env.chat_model.protocol import ChatReply, TokenChoice
 from sotopia_env.chat_model.transports.attempt import FailedAttempt, is_page, page_message, raise_if_error
 from sotopia_env.foundation.answer_text import (
     FILTERED_REASON,
@@ -118,6 +119,7 @@ def _read(body: Any, latency: float) -> ChatReply:
         model=label_of(body.get("model")),
         token_ids=token_ids,
         logprobs=logprobs,
+        alternatives=_alternatives(choice),
         prompt_token_ids=tuple(int(i) for i in prompt_ids) if prompt_ids else None,
     )
 
@@ -188,6 +190,23 @@ def _tokens(choice: Any) -> tuple[tuple[int, ...] | None, tuple[float, ...] | No
     if not ids and entries:
         ids = [_token_id(entry) for entry in entries]
     return (tuple(int(i) for i in ids) if ids and None not in ids else None), logprobs
+
+
+def _alternatives(choice: Any) -> tuple[TokenChoice, ...] | None:
+    """Returns the tokens with the best ones at their positions; ``None`` where the server sends at most one of them."""
+    entries = (choice.get("logprobs") or {}).get("content") or []
+    if all(len(entry.get("top_logprobs") or ()) < 2 for entry in entries):
+        return None
+    return tuple([TokenChoice(str(entry["token"]), _best(entry.get("top_logprobs") or ())) for entry in entries])
+
+
+def _best(tokens: Any) -> dict[str, float]:
+    probabilities: dict[str, float] = {}
+    for token in tokens:
+        # Different tokens may have one text.
+        text = str(token["token"])
+        probabilities[text] = probabilities.get(text, 0.0) + math.exp(min(0.0, float(token["logprob"])))
+    return probabilities
 
 
 def _token_id(entry: Any) -> int | None:

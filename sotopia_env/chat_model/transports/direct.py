@@ -115,7 +115,8 @@ class DirectTransport:
 
     def _plain_settings(self, request: ChatRequest, form: RequestForm) -> str:
         """Returns the settings of a request without schema and functions as JSON; the last ones are cached."""
-        key = (request.temperature, request.max_tokens, request.seed, request.logprobs, form, request.extra)
+        tokens = (request.logprobs, request.alternatives)
+        key = (request.temperature, request.max_tokens, request.seed, tokens, form, request.extra)
         if key != self._settings_json[0]:
             self._settings_json = key, self._settings(request, form)
         return self._settings_json[1]

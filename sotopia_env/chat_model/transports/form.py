@@ -127,7 +127,13 @@ FEATURES: tuple[Feature, ...] = (
         re.compile(rf"{_refusal_of('return_token_ids').pattern}|error code: 422", re.IGNORECASE),
         lambda request: request.logprobs,
     ),
-    Feature("logprobs", ("top_logprobs", "logprobs", "absent"), _refusal_of("logprobs"), lambda r: r.logprobs),
+    # Not only unknown fields: servers also refuse more than 5 or 20 alternatives ("top_logprobs must be at most 5").
+    Feature(
+        "logprobs",
+        ("top_logprobs", "logprobs", "absent"),
+        re.compile("logprobs", re.IGNORECASE),
+        lambda request: request.logprobs,
+    ),
     Feature(
         "tool_choice",
         ("required", "auto"),
@@ -242,7 +248,7 @@ def settings_of(request: ChatRequest, form: RequestForm) -> dict[str, Any]:
         settings["response_format"] = response_format(request.schema, form)
     if request.logprobs:
         settings |= {"logprobs": True} if form.logprobs != "absent" else {}
-        settings |= {"top_logprobs": 1} if form.logprobs == "top_logprobs" else {}
+        settings |= {"top_logprobs": request.alternatives} if form.logprobs == "top_logprobs" else {}
         settings |= {"return_token_ids": True} if form.token_ids != "absent" else {}
     return settings
 

@@ -78,4 +78,4 @@ def redact_reply(reply: ChatReply, keys: Mapping[str, str]) -> ChatReply:
     """Returns the reply with every key in its texts replaced, and then without the token ids, which spell the key."""
     texts = {name: getattr(reply, name) for name in ("text", "reasoning", "model", "finish_reason")}
     changes: dict[str, Any] = {name: clean for name, text in texts.items() if (clean := redact(text, keys)) != text}
-    return replace(reply, **changes, token_ids=None, logprobs=None) if changes else reply
+    return replace(reply, **changes, token_ids=None, logprobs=None, alternatives=None) if changes else reply

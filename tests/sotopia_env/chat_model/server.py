@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
 import socket
 import struct
@@ -199,6 +200,11 @@ def obedient(body: Mapping[str, Any]) -> str:
     return " ".join(words[: body.get("max_tokens") or body.get("max_completion_tokens")])
 
 
+def _entry(token: str, best: Mapping[str, float]) -> dict[str, Any]:
+    top = [{"token": text, "logprob": math.log(share), "bytes": None} for text, share in best.items()]
+    return {"token": token, "logprob": -0.1, "bytes": None, "top_logprobs": top}
+
+
 @dataclass(frozen=True)
 class Seen:
     """One request as it arrived."""
@@ -218,6 +224,9 @@ class LoopbackServer:
         reply: the answer's text, or a function of the request body that returns it.
         calls: the functions that answers call, with their arguments, where the request has any: a function of the
             request body.
+        best: the tokens of an answer, each with the probabilities of the best ones there: a function of the request
+            body. They are sent with ``top_logprobs``.
+        most_alternatives: more ``top_logprobs`` are refused.
         reasoning: sent as ``reasoning_content`` where not empty.
         faults: probability of each kind of :data:`FAULTS`, drawn with ``seed``.
         script: what happens to the first requests, one entry each: a fault, or ``None`` for an answer.
@@ -242,6 +251,8 @@ class LoopbackServer:
     latency: float = 0.0
     reply: str | Callable[[dict[str, Any]], str] = SPEAK
     calls: Callable[[dict[str, Any]], Iterable[tuple[str, Any]]] | None = None
+    best: Callable[[dict[str, Any]], Iterable[tuple[str, Mapping[str, float]]]] | None = None
+    most_alternatives: int = 20
     reasoning: str = ""
     faults: Mapping[str, float] = field(default_factory=dict)
     script: Iterable[str | None] = ()
@@ -348,6 +359,10 @@ class LoopbackServer:
             self.happened[rejected] += 1
             status, answer = REJECTIONS[rejected]
             return web.Response(status=status) if answer is None else web.json_response(answer, status=status)
+        elif body.get("top_logprobs", 0) > self.most_alternatives:
+            self.happened["top_logprobs"] += 1
+            message = f"top_logprobs: expected at most {self.most_alternatives}"  # Fireworks, Together: 5
+            return web.json_response({"error": {"message": message}}, status=400)
         self.happened[fault or "answer"] += 1
         body = {name: value for name, value in body.items() if name not in self.manner.ignores}
         if "bare logprobs" in self.manner.ignores and not body.get("top_logprobs"):
@@ -434,6 +449,8 @@ class LoopbackServer:
             content = [
                 {"token": w, "logprob": -0.5 - i, "bytes": None, "top_logprobs": []} for i, w in enumerate(words)
             ]
+            if self.best is not None and body.get("top_logprobs", 0) > 1:
+                content = [_entry(token, best) for token, best in self.best(body)]
             choice["logprobs"] = {"content": content}
         if body.get("tools"):
             calls = self.calls(body) if self.calls else [_first_function(body)]

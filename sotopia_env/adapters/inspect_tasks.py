@@ -10,6 +10,7 @@ from typing import Any
 from sotopia_env.adapters.inspect_logs import CLUSTER, chat_messages
 from sotopia_env.adapters.rows import refuse_unknown, rows
 from sotopia_env.adapters.seat import TextSeat
+from sotopia_env.adapters.seat_reward import TurnRewardKind, check_kind
 from sotopia_env.envs.episode_reward import EpisodeReward
 from sotopia_env.foundation.extras import extra
 from sotopia_env.naming import make_evaluator, make_policy, task_set
@@ -30,13 +31,18 @@ METRICS = [mean(), stderr(cluster=CLUSTER)]
 
 
 @solver
-def seat(evaluator: str | None = None, scalarisation: str | None = None, reasks: int = 2) -> Solver:
+def seat(
+    evaluator: str | None = None,
+    scalarisation: str | None = None,
+    reasks: int = 2,
+    turns: TurnRewardKind = "standing",
+) -> Solver:
     """Plays the episode of a sample, whose metadata are the arguments of :meth:`TextSeat.against`."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         # Epochs differ in the partners' draws, too.
         row = {**state.metadata, "seed": state.metadata["seed"] + state.epoch - 1}
-        own = TextSeat.of(row, evaluator=evaluator, scalarisation=scalarisation, reasks=reasks)
+        own = TextSeat.of(row, evaluator=evaluator, scalarisation=scalarisation, reasks=reasks, turns=turns)
         state.messages = chat_messages(await own.begin())
         state.tools = []
         while not own.done:
@@ -97,6 +103,7 @@ def sotopia(
     seed: int = 0,
     evaluator: str | None = None,
     scalarisation: str | None = None,
+    turns: str = "standing",
     **others: Any,
 ) -> Task:
     """Every seat of ``n`` tasks is a sample; errors are clustered by scenario, or by task if there is only one.
@@ -109,16 +116,20 @@ def sotopia(
         seed: the seed of the tasks and of the episodes.
         evaluator: the evaluator, such as ``judge:openai/gpt-4o``; by default the moves.
         scalarisation: how the reward is computed; by default as in the environments.
+        turns: what the rewards of turns are changes of, ``standing`` or ``belief``; the latter needs an evaluator that
+            asks for it, such as ``verified+facts:probe=turns``.
         others: nothing; for a misspelt argument, Inspect would warn and play with the default.
 
     Raises:
         InvalidValueError: an argument is invalid, or nothing measures the reward of one of the tasks.
         UnknownNameError: a name is unknown.
     """
-    refuse_unknown("-T", others, ("tasks", "n", "level", "partner", "seed", "evaluator", "scalarisation"))
+    names = ("tasks", "n", "level", "partner", "seed", "evaluator", "scalarisation", "turns")
+    refuse_unknown("-T", others, names)
+    kind = check_kind(turns)
     make_policy(partner)  # a misspelt name is one error here, and not one for every sample
     selection = list(task_set(tasks, n, seed, level))
-    names = _measured(selection, evaluator, scalarisation)
+    scored = _measured(selection, evaluator, scalarisation)
     several = len({item.scenario.id for item in selection}) > 1
     samples = []
     seats = [(item, agent) for item in selection for agent in item.agents]
@@ -127,7 +138,9 @@ def sotopia(
         metadata = {**row, CLUSTER: cluster}
         samples.append(Sample(id=f"{item.id}/{agent}", input=item.scenario.context, metadata=metadata))
     dataset = MemoryDataset(samples, name=tasks)
-    return Task(dataset=dataset, solver=seat(evaluator, scalarisation), scorer=[dimensions(names), reward()])
+    return Task(
+        dataset=dataset, solver=seat(evaluator, scalarisation, turns=kind), scorer=[dimensions(scored), reward()]
+    )
 
 
 def _measured(tasks: Iterable[SocialTask], evaluator: str | None, scalarisation: str | None) -> list[str]:

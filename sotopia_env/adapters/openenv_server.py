@@ -13,6 +13,7 @@ from sotopia_env import naming, tasks
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaObservation
 from sotopia_env.adapters.rows import refuse_unknown
 from sotopia_env.adapters.seat import TextSeat
+from sotopia_env.adapters.seat_reward import check_kind
 from sotopia_env.foundation.errors import (
     InvalidActionError,
     InvalidValueError,
@@ -31,6 +32,7 @@ with extra("openenv"):
     from openenv.core.env_server import Environment, State, create_fastapi_app
 
 TASKS = (*naming.SHIPPED, *tasks.FAMILIES)
+_ASKING = "verified+facts:probe=turns,trust=false"
 PARTNERS = tuple(name for name in naming.POLICY_NAMES if name != "human")
 SCALARISATIONS = ("overall", "mean", "share", *(dimension.value for dimension in DIMENSIONS))
 MOST_EPISODES = 1024
@@ -77,6 +79,7 @@ class ServedSeat:
                     raise InvalidActionError(field="request_id", expected=expected, got=request_id)
                 return observation
             messages, self.ended = await self.seat.say(action.answer, action.ending)
+            await self.seat.seats.measure()
             observation = _observation(self.seat, messages)
             if request_id is not None:
                 self.answers[request_id] = action.answer, observation
@@ -104,9 +107,12 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         focal: int = 0,
         max_turns: int = 20,
         scalarisation: str | None = None,
+        turn_rewards: str = "standing",
         **others: Any,
     ) -> SotopiaObservation:
         """Starts an episode: ``seed`` draws the task; see :meth:`sotopia_env.adapters.seat.TextSeat.against`.
+
+        With ``turn_rewards="belief"``, in tasks with facts, ``turn_reward`` is the change of what the partners believe.
 
         Raises:
             UnknownNameError: the server does not offer the tasks, the partner or the scalarisation; or there is no
@@ -123,6 +129,8 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
             if got not in valid:
                 raise UnknownNameError(field=name, got=got, valid=valid)
         options = {"rules": Rules(max_turns=max_turns), "seed": seed or 0, "scalarisation": scalarisation}
+        if (turns := check_kind(turn_rewards)) == "belief":
+            options |= {"turns": turns, "evaluator": _ASKING}
         seat = TextSeat.against(tasks, partner, focal, **options)
         self._state = State(episode_id=episode_id, step_count=0)
         messages = await seat.begin()

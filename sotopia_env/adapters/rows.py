@@ -14,23 +14,30 @@ from sotopia_env.world import Task
 
 COLUMNS = ("task", "partner", "focal", "seed")
 """The columns of :func:`rows`."""
+PAYMENT = ("evaluator", "scalarisation", "turns")
+"""Columns for how a seat is paid, which rows may have: options of :class:`~sotopia_env.adapters.seat.Seats`."""
 
 
-def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0) -> Iterator[dict[str, Any]]:
+def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0, **payment: str) -> Iterator[dict[str, Any]]:
     """Yields the arguments of :meth:`sotopia_env.adapters.seat.TextSeat.against` for every seat of every task.
 
     Args:
         tasks: the tasks.
         partner: the name of the policy in all other seats.
         seed: the seed of the first task's episodes; the next task's is one more.
+        payment: the columns :data:`PAYMENT`, such as ``turns="belief"``.
+
+    Raises:
+        UnknownNameError: there is no such column.
     """
+    refuse_unknown("rows", payment, PAYMENT)
     for number, task in enumerate(tasks):
         for focal in range(len(task.agents)):
-            yield {"task": task.model_dump_json(), "partner": partner, "focal": focal, "seed": seed + number}
+            yield {"task": task.model_dump_json(), "partner": partner, "focal": focal, "seed": seed + number, **payment}
 
 
 def read_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the :data:`COLUMNS` of a row; others are the host's and are ignored.
+    """Returns the :data:`COLUMNS` and :data:`PAYMENT` of a row; others are the host's and are ignored.
 
     Raises:
         InvalidValueError: there is no task.
@@ -43,7 +50,7 @@ def read_row(row: Mapping[str, Any]) -> dict[str, Any]:
             raise UnknownNameError(field="row", got=name, valid=missing)
     if "task" in missing:
         raise InvalidValueError(field="row", expected="a column 'task'", got=[*row], hint="make it with rows(tasks)")
-    values = {name: row[name] for name in COLUMNS if name in row}
+    values = {name: row[name] for name in (*COLUMNS, *PAYMENT) if row.get(name) is not None}
     # Data sets have numbers of NumPy.
     return values | {name: int(values[name]) for name in ("focal", "seed") if name in values}
 

@@ -28,13 +28,14 @@ from typing import Any
 from sotopia_env import naming
 from sotopia_env.adapters.failures import Failures
 from sotopia_env.adapters.rows import read_row, read_task
-from sotopia_env.adapters.seat_reward import SeatReward, TurnRewardKind, check_immediate, check_kind, rewards_of_turns
+from sotopia_env.adapters.seat_reward import SeatReward, TurnRewardKind, beliefs_so_far, check_kind, rewards_of_turns
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
 from sotopia_env.policies.function_calls import functions_of, text_of
 from sotopia_env.world import Action, Evaluator, Rules, Task
 from sotopia_env.world.action import NO_ACTION, ParseFailure
+from sotopia_env.world.answers import Belief
 from sotopia_env.world.episode import Episode, Generation, PolicyInfo, RecordedTurn
 from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.play.policy import Decision
@@ -98,6 +99,7 @@ class Seats(Mapping[str, "TextSeat"]):
         self.turns = check_kind(turns)
         self._specs, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
         self._payments: Mapping[str, Payment] = {}
+        self.beliefs: tuple[Belief, ...] = ()
         self._make()
         self._seats = {agent: TextSeat(self, agent) for agent in agents}
 
@@ -197,6 +199,12 @@ class Seats(Mapping[str, "TextSeat"]):
             self._payments = {}  # if it cannot be scored, earlier ones must not count
             self._payments = await self.failures.run("the evaluator", lambda: self.payment.pay(self.table))
 
+    async def measure(self) -> None:
+        """Asks what the others believe now, if turns are paid by it, for hosts that pay each turn when it is over."""
+        if self.turns == "belief" and self.table.stop is None:
+            evaluator, episode = self.payment.evaluator, self.table.episode()
+            self.beliefs = await self.failures.run("the evaluator", lambda: beliefs_so_far(evaluator, episode))
+
     def fork(self, turn: int) -> Seats:
         """Returns new seats of the episode in its state before turn ``turn``; see :meth:`Table.fork`."""
         return Seats(
@@ -256,7 +264,7 @@ class TextSeat:
     @classmethod
     def of(cls, row: Mapping[str, Any], **options: Any) -> TextSeat:
         """Returns the seat of a row of :func:`sotopia_env.adapters.rows`; columns of the host are ignored."""
-        return cls.against(**read_row(row), **options)
+        return cls.against(**{**read_row(row), **options})
 
     @property
     def table(self) -> Table:
@@ -299,11 +307,8 @@ class TextSeat:
 
     @property
     def turn_rewards(self) -> tuple[float, ...] | None:
-        """What each of its turns changed, of the kind that ``turns`` of :class:`Seats` names.
-
-        See :func:`~sotopia_env.adapters.seat_reward.rewards_of_turns`.
-        """
-        return rewards_of_turns(self.episode(), self.agent, self.seats.turns, self.seats.payment)
+        """What each turn changed, as ``turns`` says (:func:`~sotopia_env.adapters.seat_reward.rewards_of_turns`)."""
+        return rewards_of_turns(self.episode(), self.agent, self.seats.turns, self.seats.payment, self.seats.beliefs)
 
     @property
     def answer_rewards(self) -> tuple[float | None, ...] | None:
@@ -324,11 +329,11 @@ class TextSeat:
 
         Raises:
             EvaluationError: the episode has ended and has no reward.
-            InvalidValueError: each turn is to be paid by beliefs, which are asked for at the end of the episode.
+            InvalidValueError: turns are paid by beliefs, and nobody was asked since the answer (:meth:`Seats.measure`).
         """
-        if by_turn:
-            check_immediate(self.seats.turns)
         rewards = self.answer_rewards if by_turn else None
+        if by_turn and rewards is None and self.seats.turns == "belief":
+            raise InvalidValueError(field="turns", expected="'standing', or measure() before", got=self.seats.turns)
         if rewards is not None:
             return rewards[-1] or 0.0  # an answer that must be given again changes nothing
         return self.result.paid() if self.done else 0.0
@@ -361,14 +366,10 @@ class TextSeat:
         return list(self.table.observe(self.agent).messages)
 
     async def say(self, answer: Answer, finish_reason: str = "") -> tuple[Messages, bool]:
-        """Takes the model's answer, and lets the partners act until it is the turn of a seat.
+        """Takes the model's answer (:meth:`take`), and lets the partners act until it is the turn of a seat.
 
         After an exception, repeat the call with the same answer or an empty one. The answer is not taken twice, and the
         episode continues as if nothing had failed.
-
-        Args:
-            answer: as in :meth:`take`.
-            finish_reason: as in :meth:`take`.
 
         Returns:
             The messages that are new to this seat (:meth:`news`), and whether the episode has ended.

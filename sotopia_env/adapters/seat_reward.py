@@ -5,14 +5,17 @@ Beside it, the rewards of the seat's single turns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self, get_args
 
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
+from sotopia_env.evaluators.evaluator import members_of
+from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.evaluators.turn_rewards import belief_rewards, is_determined, standing_rewards
-from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
-from sotopia_env.world.episode import Episode
+from sotopia_env.foundation.errors import EvaluationError, UnknownNameError
+from sotopia_env.world.answers import Belief
+from sotopia_env.world.episode import Episode, Evaluator
 from sotopia_env.world.reward import DIMENSIONS
 
 TurnRewardKind = Literal["standing", "belief"]
@@ -53,7 +56,7 @@ class SeatReward:
         return self.value
 
 
-def check_kind(kind: TurnRewardKind) -> TurnRewardKind:
+def check_kind(kind: str) -> TurnRewardKind:
     """Returns the kind.
 
     Raises:
@@ -64,15 +67,21 @@ def check_kind(kind: TurnRewardKind) -> TurnRewardKind:
     return kind
 
 
-def check_immediate(kind: TurnRewardKind) -> None:
-    """Raises InvalidValueError unless the reward of a turn is known when the turn is over."""
-    if kind == "belief":
-        expected = "'standing' for a host that is paid after each turn, because beliefs are asked for at the end"
-        raise InvalidValueError(field="turns", expected=expected, got=kind)
+async def beliefs_so_far(evaluator: Evaluator | None, episode: Episode) -> tuple[Belief, ...]:
+    """Returns what the seats believe before and after every turn of an episode that goes on; empty if nobody is asked.
+
+    Only the member of the evaluator that asks is used, not those that judge.
+
+    Raises:
+        EvaluationError: a policy could not be asked.
+    """
+    members = () if evaluator is None else (evaluator, *members_of(evaluator))
+    probing = [member for member in members if isinstance(member, FactsEvaluator) and member.probe == "turns"]
+    return (await probing[0].evaluate(episode)).beliefs if probing else ()
 
 
 def rewards_of_turns(
-    episode: Episode, agent: str, kind: TurnRewardKind, payment: EpisodeReward
+    episode: Episode, agent: str, kind: TurnRewardKind, payment: EpisodeReward, beliefs: Sequence[Belief] = ()
 ) -> tuple[float, ...] | None:
     """Returns the rewards of a seat's turns in their order; ``None`` if they are not known.
 
@@ -80,19 +89,22 @@ def rewards_of_turns(
       (:func:`~sotopia_env.evaluators.turn_rewards.standing_rewards`); not known if moves do not determine the reward,
       as in a task without an outcome.
     * ``belief``: the change of what the others believe
-      (:func:`~sotopia_env.evaluators.turn_rewards.belief_rewards`); not known before the end.
+      (:func:`~sotopia_env.evaluators.turn_rewards.belief_rewards`); before the end only by ``beliefs``.
 
     Args:
         episode: the episode so far.
         agent: the seat.
         kind: what the rewards are changes of.
         payment: how the reward of the episode is computed.
+        beliefs: those of :func:`beliefs_so_far` for this episode, as long as it is not evaluated.
 
     Raises:
         InvalidValueError: ``kind`` is ``belief``, and no other seat's beliefs are recorded.
     """
     if kind == "belief":
-        return belief_rewards(episode, agent).values if episode.evaluations else None
+        is_measured = bool(episode.evaluations) or any(belief.turns == len(episode.turns) for belief in beliefs)
+        source = None if episode.evaluations else beliefs
+        return belief_rewards(episode, agent, source).values if is_measured else None
     scalarisation = payment.scalarisation
     if payment.basis != "verified" or scalarisation is None or not is_determined(scalarisation):
         return None

@@ -19,8 +19,8 @@ class SeatTextEnv(BaseTextEnv):
     Args:
         env_config: ``rewards``: ``"turn"`` pays each step the exact change that it caused; the sum is the episode's
             reward minus the standing before the seat's first turn
-            (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); ``"episode"``, the default, pays the whole
-            reward at the end.
+            (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`), or with a column ``turns`` of ``belief`` the
+            change of what the others believe; ``"episode"``, the default, pays the whole reward at the end.
         extras: a row of the data set, with the columns of :func:`sotopia_env.adapters.rows`.
 
     Raises:
@@ -49,6 +49,8 @@ class SeatTextEnv(BaseTextEnv):
             EvaluationError: the evaluator did.
         """
         news, done = wait(self.seat.say(action))
+        if self._by_turn:
+            wait(self.seat.seats.measure())
         reward = self.seat.step_reward(by_turn=self._by_turn)
         metadata = {**self.seat.info, "scores": dict(self.seat.scores)}
         return BaseTextEnvStepOutput(observations=news, reward=reward, done=done, metadata=metadata)

@@ -17,9 +17,8 @@ class SeatMessageEnv(MessageEnv):
 
     Args:
         seat: a seat before its ``begin``.
-        by_turn: whether each step pays the exact change that it caused
-        (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`); by
-            default the last step pays the reward of the episode.
+        by_turn: whether each step pays the change that it caused, of the kind that ``turns`` of the seat names
+            (:mod:`sotopia_env.evaluators.turn_rewards`); by default the last step pays the reward of the episode.
     """
 
     def __init__(self, seat: TextSeat, by_turn: bool = False) -> None:
@@ -41,6 +40,8 @@ class SeatMessageEnv(MessageEnv):
             EvaluationError: the evaluator did.
         """
         news, done = await self.seat.say(get_text_content(message))
+        if self._by_turn:
+            await self.seat.seats.measure()
         self._messages = [*self._messages, message, *news]
         reward = self.seat.step_reward(by_turn=self._by_turn)
         return MessageStepResult(reward, done, self._messages, metrics=dict(self.seat.scores))

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field, ValidationInfo, field_validator
 
 from sotopia_env.adapters.seat import Seats, TextSeat
+from sotopia_env.adapters.seat_reward import check_kind
 from sotopia_env.foundation.errors import check_whole
 from sotopia_env.foundation.extras import extra
 from sotopia_env.naming import make_evaluator, make_policy, task_set
@@ -61,6 +62,7 @@ _READERS: Mapping[str, Callable[[str], object]] = {
     "partner": make_policy,
     "evaluator": make_evaluator,
     "scalarisation": Scalarisation.of,
+    "turns": check_kind,
 }
 
 
@@ -76,6 +78,7 @@ class EnvConfig(vf.EnvConfig):
         agent_1: the agent in seat 1.
         self_play: whether both agents play, each with its own trace; otherwise the one in the row's seat plays.
         partner: the policy in the other seats.
+        turns: what the rewards of turns are changes of, ``standing`` or ``belief``.
         reasks: how often a text that is not an action is answered with the reason.
     """
 
@@ -86,9 +89,10 @@ class EnvConfig(vf.EnvConfig):
     max_turns: int = Field(20, ge=1)
     evaluator: str | None = None
     scalarisation: str | None = None
+    turns: str = "standing"
     reasks: int = Field(2, ge=0)
 
-    @field_validator("partner", "evaluator", "scalarisation")
+    @field_validator("partner", "evaluator", "scalarisation", "turns")
     @classmethod
     def _check_name(cls, name: str | None, info: ValidationInfo) -> str | None:
         # A misspelt name would be an error of every episode, after which vf-eval reports success.
@@ -104,7 +108,7 @@ class SotopiaVerifiersEnv(vf.Env[EnvConfig]):
         """Plays and scores the episode; every trace gets its reward, its scores and ``info["turn_rewards"]``."""
         config, data = self.config, task.data
         focal = (0, 1) if config.self_play else (data.focal,)
-        options = config.model_dump(include={"evaluator", "scalarisation", "reasks"})
+        options = config.model_dump(include={"evaluator", "scalarisation", "reasks", "turns"})
         rules = Rules(max_turns=config.max_turns)
         seats = Seats.against(data.sotopia, config.partner, focal, rules=rules, seed=data.seed, **options)
         async with AsyncExitStack() as stack:

@@ -17,7 +17,7 @@ class SeatAgentLoop(AgentLoopBase):
     """Plays the episode of a row (:func:`sotopia_env.adapters.rows`), whose prompt is not read.
 
     ``reward_score`` is the reward of the episode, ``turn_scores`` holds the reward of each of the seat's turns
-    (:func:`sotopia_env.evaluators.turn_rewards.standing_rewards`).
+    (:mod:`sotopia_env.evaluators.turn_rewards`), of the kind that the row's column ``turns`` names.
     """
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:

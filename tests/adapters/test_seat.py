@@ -20,6 +20,7 @@ from sotopia_env.world.episode import replay
 from sotopia_env.world.play.continuations import Continuations
 from sotopia_env.world.play.policy import Decision
 from sotopia_env.world.play.table import Table
+from tests.adapters import beliefs
 
 
 def speak(text: str, **move) -> str:
@@ -351,3 +352,39 @@ def test_nothing_is_taken_from_a_draft_in_a_text_that_was_cut_off(text, finish_r
     seat, news = asyncio.run(answer())
     assert seat.info["own_turns"] == is_taken
     assert ("max_tokens" in news[0]["content"]) == (not is_taken)
+
+
+# --- turns that are paid by beliefs ---------------------------------------------------------------------------------
+
+
+def test_a_row_says_how_turns_are_paid_and_each_is_known_when_it_is_over():
+    """What hosts get that pay each answer at once (SkyRL, tinker, OpenEnv) is what others read after the end."""
+
+    async def paid() -> list[float]:
+        seat, values = TextSeat.of(beliefs.row()), []
+        await seat.begin()
+        while not seat.done:
+            await seat.say(beliefs.statement(seat.info["own_turns"]))
+            if not seat.done:
+                with pytest.raises(InvalidValueError, match="measure"):
+                    seat.step_reward(by_turn=True)
+            await seat.seats.measure()
+            values.append(seat.step_reward(by_turn=True))
+        assert list(seat.turn_rewards) == pytest.approx(values)
+        assert seat.reward is not None
+        return values
+
+    assert asyncio.run(paid()) == pytest.approx(asyncio.run(beliefs.expected()))
+    assert TextSeat.of(beliefs.row("standing")).seats.turns == "standing"
+    with pytest.raises(UnknownNameError, match="turns"):
+        next(rows([beliefs.GAME], turn="belief"))
+
+
+def test_who_asks_nobody_measures_nothing():
+    seat = TextSeat.of({**beliefs.row(), "evaluator": "verified"})
+    asyncio.run(seat.begin())
+    asyncio.run(seat.say(beliefs.statement(0)))
+    asyncio.run(seat.seats.measure())
+    assert seat.seats.beliefs == ()
+    with pytest.raises(InvalidValueError, match="measure"):
+        seat.step_reward(by_turn=True)

@@ -20,7 +20,7 @@ from inspect_ai.model import ModelOutput, ModelUsage, get_model
 from sotopia_env.adapters.inspect_tasks import sotopia
 from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.errors import UnknownNameError
-from tests.adapters import failing
+from tests.adapters import beliefs, failing
 from tests.adapters.model_server import bargain, bargaining_model, calling
 from tests.test_docs import ROOT
 
@@ -170,3 +170,14 @@ def test_the_command_ends_with_an_error_for_a_misspelt_argument(tmp_path):
     assert done.returncode != 0
     assert 'did you mean "partner"?' in done.stderr
     assert not list_eval_logs(str(tmp_path))
+
+
+def test_turns_are_paid_for_what_the_others_believe(tmp_path):
+    def answer(messages):
+        return beliefs.statement(sum(message["role"] == "assistant" for message in messages))
+
+    played = sotopia(tasks="mini_mafia", n=1, partner="mute", evaluator=beliefs.EVALUATOR, turns="belief")
+    (log,) = evaluate(played, bargainer(answer), log_dir=str(tmp_path), display="none")
+    sample = next(sample for sample in log.samples if sample.metadata["focal"] == beliefs.DETECTIVE)
+    rewards = sample.scores["reward"].metadata["turn_rewards"]
+    assert rewards == pytest.approx(asyncio.run(beliefs.expected()))

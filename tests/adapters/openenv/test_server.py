@@ -19,6 +19,7 @@ from sotopia_env.adapters import openenv_server
 from sotopia_env.adapters.openenv_types import SotopiaAction, SotopiaClient
 from sotopia_env.adapters.seat import TextSeat
 from sotopia_env.foundation.json_text import decode_json
+from tests.adapters import beliefs
 from tests.test_docs import ROOT
 
 EXAMPLE = ROOT / "examples" / "openenv"
@@ -168,3 +169,17 @@ def test_openenvs_validator_accepts_the_example():
 def test_the_blocks_of_the_page_run_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page("openenv")
+
+
+def test_observations_have_the_change_of_what_the_partners_believe(address):
+    async def remote() -> list[float]:
+        async with SotopiaClient(base_url=address) as client:
+            options = {"tasks": "mini_mafia", "seed": 0, "partner": "bayesian", "max_turns": 9}
+            result, rewards = await client.reset(**options, focal=beliefs.DETECTIVE, turn_rewards="belief"), []
+            while not result.done:
+                result = await client.step(SotopiaAction(text=beliefs.statement(len(rewards))))
+                rewards.append(result.observation.turn_reward)
+            return rewards
+
+    first, second, third = asyncio.run(remote())
+    assert second > 0 == first == third

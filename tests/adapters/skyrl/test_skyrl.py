@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from sotopia_env import naming
 from sotopia_env.adapters import rows
 from sotopia_env.foundation.errors import UnknownNameError
-from tests.adapters import failing
+from tests.adapters import beliefs, failing
 from tests.adapters.libraries import need
 
 need("skyrl_gym")
@@ -84,3 +85,13 @@ def test_misspelt_settings_are_refused(config, column):
         del row["partner"]
     with pytest.raises(UnknownNameError):
         skyrl_gym.make("sotopia", env_config=config, extras={**row, **column, "data_source": "sotopia"})
+
+
+def test_steps_pay_for_what_the_others_believe():
+    env = skyrl_gym.make("sotopia", env_config={"rewards": "turn"}, extras=dict(beliefs.row()))
+    env.init([])
+    paid, output = [], {"done": False}
+    while not output["done"]:
+        output = env.step(beliefs.statement(len(paid)))
+        paid.append(output["reward"])
+    assert paid == pytest.approx(asyncio.run(beliefs.expected()))

@@ -10,7 +10,7 @@ import pickle
 import pytest
 
 from sotopia_env.adapters import TextSeat
-from tests.adapters import failing
+from tests.adapters import beliefs, failing
 from tests.adapters.libraries import need
 from tests.test_docs import PAGES, blocks
 
@@ -41,6 +41,19 @@ def test_steps_pay_the_episode_at_its_end_or_each_turn_its_own(by_turn):
     paid, seat = asyncio.run(play())
     assert sum(paid) == pytest.approx(seat.reward)
     assert any(paid[:-1]) == by_turn
+
+
+def test_steps_pay_for_what_the_others_believe():
+    async def play() -> list[float]:
+        seat = TextSeat.of(beliefs.row())
+        env, paid = SeatMessageEnv(seat, by_turn=True), []
+        await env.initial_observation()
+        while not seat.done:
+            result = await env.step({"role": "assistant", "content": beliefs.statement(len(paid))})
+            paid.append(result.reward)
+        return paid
+
+    assert asyncio.run(play()) == pytest.approx(asyncio.run(beliefs.expected()))
 
 
 def test_the_page_makes_groups_of_equal_seats_that_workers_can_take(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from verifiers.v1.clients import EvalClientConfig, ModelContext
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from sotopia_env.foundation.json_text import decode_json
-from tests.adapters import failing
+from tests.adapters import beliefs, failing
 from tests.adapters.model_server import bargaining_model, calling, cut_off
 from tests.test_docs import ROOT
 
@@ -42,6 +42,18 @@ def play(model, count=1, **settings):
             return await asyncio.gather(*(env.run_episode(row, context) for row in rows))
 
     return asyncio.run(episodes())
+
+
+def test_turns_are_paid_for_what_the_others_believe(monkeypatch):
+    def answer(messages):
+        return beliefs.statement(sum(message["role"] == "assistant" for message in messages))
+
+    monkeypatch.setenv("NO_KEY", "none")
+    with bargaining_model(answer=answer) as served:
+        settings = {"evaluator": beliefs.EVALUATOR, "turns": "belief", "partner": "mute", "max_turns": 9}
+        episodes = play(served, 3, taskset={"n": 1, "tasks": "mini_mafia"}, **settings)
+    rewards = [trace.info["turn_rewards"] for episode in episodes for trace in episode.traces]
+    assert asyncio.run(beliefs.expected()) in [pytest.approx(row) for row in rewards]
 
 
 def test_one_seat_against_a_policy_has_a_trace_with_rewards_of_its_turns(model):

@@ -11,7 +11,7 @@ import pytest
 from sotopia_env import naming
 from sotopia_env.adapters import rows
 from sotopia_env.foundation.errors import PolicyError
-from tests.adapters import failing
+from tests.adapters import beliefs, failing
 
 # Not `need`: verl installs a package `scripts`, which hides ours from the tests of the documentation.
 pytest.importorskip("verl", reason="verl is not installed")
@@ -52,18 +52,31 @@ class Server:
         return SimpleNamespace(token_ids=ids, log_probs=[-0.5] * len(ids))
 
 
-def run(reader, server, rollout, partner):
+def run(reader, server, rollout, partner, row=None):
     """The loop's output for the episode of one row."""
     loop = SeatAgentLoop(
         DictConfigWrap(OmegaConf.create(rollout)), server, reader, None, None, DictConfigWrap(OmegaConf.create({}))
     )
-    row = next(rows(naming.task_set("bargaining", 1, 5, "medium"), partner, seed=5))
+    row = row or next(rows(naming.task_set("bargaining", 1, 5, "medium"), partner, seed=5))
 
     async def work():
         loop.loop = asyncio.get_running_loop()
         return await loop.run({"temperature": 1.0}, **row, raw_prompt=[])
 
     return asyncio.run(work())
+
+
+def test_turn_scores_are_the_change_of_what_the_others_believe():
+    class Speaker(Server):
+        async def generate(self, *, prompt_ids, **_):
+            self.prompts.append(self.reader.decode(prompt_ids))
+            ids = self.reader.encode(f"{beliefs.statement(len(self.prompts) - 1)}<|im_end|>")
+            return SimpleNamespace(token_ids=ids, log_probs=[-0.5] * len(ids))
+
+    reader = tokenizer()
+    rollout = {"actor_rollout_ref": {"rollout": {"prompt_length": 100_000, "response_length": 100_000}}}
+    output = run(reader, Speaker(reader), rollout, "mute", beliefs.row())
+    assert output.extra_fields["turn_scores"] == pytest.approx(asyncio.run(beliefs.expected()))
 
 
 def test_a_failing_partner_is_survived_or_raised():

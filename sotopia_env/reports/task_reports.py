@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sotopia_env.foundation.quoting import escape, escape_line
-from sotopia_env.outcomes.descriptions import describe_space, describe_worth
 from sotopia_env.reports.charts import PAGE_WIDTH, new_figure, save_figure
 from sotopia_env.reports.sheet import Report, Sheet, show_percent
 from sotopia_env.reports.transcript import fact_lines
+from sotopia_env.reports.views.outcome_space import outcome_view
 from sotopia_env.tasks.composition import Composition, verified_share
 from sotopia_env.world.outcome import references
 from sotopia_env.world.perception.briefing import DISCLOSURE
@@ -96,13 +96,12 @@ def _ties(task: Task) -> Iterator[str]:
 
 
 def _outcome(task: Task) -> Iterator[str]:
-    spec = task.scenario.outcome
-    if spec is None:
+    spec, view = task.scenario.outcome, outcome_view(task.scenario, task.names)
+    if spec is None or view is None:
         yield "no verified outcome: judges score the result"
         return
-    yield _wrapped(f"outcome ({spec.protocol.kind}): {describe_space(spec, task.names)}")
-    worths = (f"{name}: {describe_worth(spec, seat, task.names)}" for seat, name in enumerate(task.names.values()))
-    yield "\n".join(_wrapped(f"worth to {worth}") for worth in worths)
+    yield _wrapped(f"outcome ({spec.protocol.kind}): {view.rules}")
+    yield "\n".join(_wrapped(f"worth to {name}: {worth}") for name, worth in view.worths)
     points = references(task)
     columns = (points.disagreement, points.best, points.best_joint)
     rows: list[tuple[str | float, ...]] = [

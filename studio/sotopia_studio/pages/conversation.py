@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.outcomes.table import Claims, TableView, Votes
+from sotopia_env.outcomes.table import TableView
 from sotopia_env.people.seat.worth import SeatWorth, WorthPart
 from sotopia_env.world import Task
 from sotopia_env.world.action import ActionType, Advice, move_json
@@ -228,7 +228,7 @@ def show(
     Raises:
         UnknownNameError: the task has no such seat.
     """
-    observation = None if seat is None else table.observe(seat)
+    observation, protocol = None if seat is None else table.observe(seat), table.task.protocol
     cards = tuple(_seats(table, policies or {}, observation.briefing if observation else None))
     by_agent = {card.agent: card for card in cards}
     if observation is None:
@@ -238,7 +238,8 @@ def show(
         turns = tuple(replace(card, classes=classes.get(card.number - 1, "")) for card in cards_of_turns)
     else:
         turns = tuple(turn_card(turn, table.task.names, viewer=seat) for turn in observation.turns)
-    view = _whole_table(table) if observation is None else observation.table
+    whole = None if protocol is None else protocol.table(table.state.table, None)
+    view = observation.table if observation else whole
     return EpisodePage(
         id=identity,
         title=table.task.id,
@@ -339,39 +340,6 @@ def _advice(advice: Advice | None) -> str:
     return (
         f"Advice ({advice.mode}) by {advice.policy}: {advice.action.argument.strip()}{move} – "
         f"{_RESPONSES[advice.response]}{copied}"
-    )
-
-
-def _whole_table(table: Table) -> TableView | None:
-    """The complete state of the table: a researcher sees secret votes and private offers."""
-    protocol = table.task.protocol
-    if protocol is None:
-        return None
-    views = {agent: protocol.table(table.state.table, agent) for agent in table.task.agents}
-    first = views[table.task.agents[0]]
-    # A private offer is in the views of its audience only; together the views have all.
-    offers = {offer.offer.number: offer for view in views.values() for offer in view.offers}
-    votes, claims = first.votes, first.claims
-    if votes is not None:
-        # Each seat sees its own secret vote, so the votes are on the diagonal of the views.
-        own = tuple(view.votes.cast[number] if view.votes else None for number, view in enumerate(views.values()))
-        votes = Votes(votes.agents, own, votes.absent)
-    if claims is not None:
-        views_of_claims = [view.claims for view in views.values() if view.claims is not None]
-        claims = Claims(
-            claims.claimed,
-            {agent: left for item in views_of_claims for agent, left in item.tries_left.items()},
-            {agent: wrong for item in views_of_claims for agent, wrong in item.wrong.items()},
-            tuple(dict.fromkeys(agent for item in views_of_claims for agent in item.right)),
-        )
-    result = next((view.result for view in views.values() if view.result), "")
-    return first._replace(
-        offers=tuple(offers[number] for number in sorted(offers)),
-        votes=votes,
-        claims=claims,
-        result=result,
-        evidence=(),
-        rounds=protocol.table(table.state.table, None).rounds,
     )
 
 

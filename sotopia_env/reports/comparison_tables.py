@@ -14,6 +14,7 @@ from sotopia_env.reports.intervals import METHOD, Estimate, show_number
 from sotopia_env.reports.seat_results import EFFICIENCY, SHARE, SUCCESS, WORDS
 from sotopia_env.reports.sheet import ESTIMATE, Missing, Report, Sheet, Value
 from sotopia_env.reports.turn_counts import TurnCounts
+from sotopia_env.reports.views.headline import headline
 
 # A terminal has no room for more estimates with intervals beside the labels.
 _COLUMNS_ON_SCREEN = 4
@@ -33,10 +34,15 @@ def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes
         notes: paragraphs at the beginning of the report.
     """
     first = comparisons[0]
-    parts: list[str | Sheet] = [*notes, _summary(comparisons)]
+    sentences = "\n".join(_by(item, comparisons) + headline(item) for item in comparisons)
+    parts: list[str | Sheet] = [*notes, _summary(comparisons), sentences]
     for item in comparisons:
-        by = f"Scores by {escape_line(item.scored_by or str(item.evaluator))}" if len(comparisons) > 1 else ""
-        parts += [by, *_ranking_parts(item), common_note(item) if item is first else "", *_level_parts(item)]
+        parts += [
+            _by(item, comparisons).removesuffix(": "),
+            *_ranking_parts(item),
+            common_note(item) if item is first else "",
+            *_level_parts(item),
+        ]
         parts += [*_policy_parts(item), *_family_parts(item)]
     parts += [
         WEIGHTS + _open_ranges(first),
@@ -52,7 +58,14 @@ def comparison_report(*comparisons: Comparison, title: str = "Comparison", notes
         content=asdict(first) if len(comparisons) == 1 else [asdict(item) for item in comparisons],
         charts=lambda: comparison_charts(comparisons),
         title=title,
+        headline=sentences,
     )
+
+
+def _by(comparison: Comparison, comparisons: Sequence[Comparison]) -> str:
+    """The evaluator, where there are several."""
+    name = escape_line(comparison.scored_by or str(comparison.evaluator))
+    return f"Scores by {name}: " if len(comparisons) > 1 else ""
 
 
 def _summary(comparisons: Sequence[Comparison]) -> str:

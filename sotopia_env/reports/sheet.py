@@ -284,6 +284,7 @@ class Report:
         content: a dataclass or plain data that is written as JSON; ``None`` to write no JSON.
         charts: draws the charts and returns them by file name; called only if files are written.
         title: the title of the Markdown page.
+        headline: what the report says, in a sentence; also one of ``parts``.
     """
 
     name: str
@@ -292,6 +293,7 @@ class Report:
     content: Any = None
     charts: Callable[[], Mapping[str, Figure]] = dict
     title: str = ""
+    headline: str = ""
 
     def text(self) -> str:
         """Returns the parts as plain text."""

@@ -16,8 +16,12 @@ from sotopia_studio.store.engine import UNREACHABLE, Database, cancel
 logger = logging.getLogger(__name__)
 COLUMNS = ("status", "scenario", "task", "policy", "character", "tag", "run", "stop", "dimension", "evaluator")
 """The columns for which the list has a menu."""
+_SCORES = ("dimension", "evaluator")
+"""Columns of the scores, of which there are so many that their menus have no numbers."""
 _QUICK = 0.05
 """Seconds that a page may wait for a count."""
+_PATIENCE = 0.1
+"""Seconds that a page waits for the first count; then it has fields to type into in place of menus."""
 _REST = 10.0
 """How many times as long as a count nobody counts after it, so that counting takes a tenth of a processor at most."""
 Menus = Mapping[str, Mapping[str, int]]
@@ -34,9 +38,14 @@ class EpisodeMenus:
         self._task: asyncio.Task[Menus] | None = None
 
     async def get(self) -> Menus:
-        """Returns the menus: as they are now if they can be counted quickly, or else as they were a moment ago."""
+        """Returns the menus: as they are now if they can be counted quickly, or else as they were a moment ago.
+
+        Empty menus have not been counted yet; a number of 0 is unknown.
+        """
         if self._menus is None or self._cost <= _QUICK:
-            return await asyncio.shield(self.begin())  # a browser that leaves does not cancel what others wait for
+            # A browser that leaves, or has waited enough, does not cancel what others wait for.
+            done, _ = await asyncio.wait([self.begin()], timeout=_PATIENCE if self._menus is None else None)
+            return done.pop().result() if done else {name: {} for name in COLUMNS}
         if time.monotonic() - self._counted > _REST * self._cost:
             self.begin()
         return self._menus
@@ -51,7 +60,8 @@ class EpisodeMenus:
     async def _count(self) -> Menus:
         start = time.monotonic()
         async with self._database.read() as connection:
-            menus = {name: await episode_lists.values(connection, name) for name in COLUMNS}
+            menus = {name: await episode_lists.values(connection, name) for name in COLUMNS if name not in _SCORES}
+            menus |= {name: dict.fromkeys(await episode_lists.distinct(connection, name), 0) for name in _SCORES}
         self._menus, self._counted = menus, time.monotonic()
         self._cost = self._counted - start
         return menus

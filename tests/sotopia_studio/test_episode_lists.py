@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import dataclasses
+import io
 import time
 
 import pytest
@@ -21,6 +24,7 @@ from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.world import Rules
 from sotopia_env.world.episode import Episode, to_line
+from tests.sotopia_studio.server import studio
 
 
 async def played() -> list[Episode]:
@@ -29,7 +33,7 @@ async def played() -> list[Episode]:
     return list((await run_episodes(plans, evaluator=naming.make_evaluator("verified"))).episodes)
 
 
-def test_episodes_are_filtered_paged_and_counted(url: str) -> None:
+def test_episodes_are_filtered_paged_and_counted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act() -> None:
         database, records = Database(url), await played()
         async with database.write() as connection:
@@ -64,6 +68,18 @@ def test_episodes_are_filtered_paged_and_counted(url: str) -> None:
             best = await episode_lists.page(connection, EpisodeFilter(dimension="goal", low=max(goals)))
             assert {score["goal"] for row in best for score in row.scores.values()} & {max(goals)}
             assert await episode_lists.count(connection, EpisodeFilter(dimension="goal", low=max(goals) + 1)) == 0
+            # Whether many scores fit or few decides how a page is found, and not what is on it.
+            scored = [{"dimension": "goal", "low": min(goals)}, {"evaluator": "verified"}, {"low": 1.0, "high": 9.5}]
+            scored += [{**fields, "policy": "boulware"} for fields in scored]
+            for fields in scored:
+                only = EpisodeFilter(**fields)  # type: ignore[arg-type]
+                pages = []
+                for most in (50_000, 0):
+                    monkeypatch.setattr(episode_lists, "_MOST_SORTED", most)
+                    pages.append(await episode_lists.page(connection, only, limit=100))
+                assert pages[0] == pages[1]
+                assert len(pages[0]) == await episode_lists.count(connection, only) > 0
+            assert await episode_lists.distinct(connection, "evaluator") == ["verified"]
             assert await episode_lists.count(connection, EpisodeFilter(status="open")) == 0
             middle = listing[1]
             assert await episode_lists.neighbours(connection, EpisodeFilter(), middle) == (listing[0], listing[2])
@@ -130,6 +146,60 @@ def test_runs_are_listed_stopped_and_continued(url: str) -> None:
                 with pytest.raises(MissingError):
                     await unknown(connection, "unknown")
         await database.close()
+
+    asyncio.run(act())
+
+
+def test_no_page_waits_for_the_first_count_of_a_large_database(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = episode_lists.values
+
+    async def slow(connection: AsyncConnection, column: str) -> dict[str, int]:
+        await asyncio.sleep(0.1)
+        return await values(connection, column)
+
+    async def act() -> None:
+        async with studio(sqlite_url, workers=0) as service:
+            await service.app.state.services.menus.begin()  # type: ignore[attr-defined]
+            records = await played()
+            async with service.database.write() as connection:
+                await episodes.add_recorded(connection, None, [(one, "") for one in records], 1.0)
+            state = service.app.state  # type: ignore[attr-defined]
+            state.services = dataclasses.replace(state.services, menus=EpisodeMenus(service.database))
+            menus = state.services.menus
+            monkeypatch.setattr(episode_lists, "values", slow)
+            browser = await service.researcher()
+            page = await browser.get("/episodes", params={"policy": "boulware"})
+            assert '<input id="f-policy" name="policy" value="boulware">' in page.text  # to type into meanwhile
+            assert page.text.count('<a class="strong"') == len(records)
+            await menus.begin()
+            assert (
+                f'<option value="boulware" selected>boulware ({len(records)})'
+                in (await browser.get(str(page.url))).text
+            )
+            await menus.close()
+
+    asyncio.run(act())
+
+
+def test_a_filtered_list_is_exported_as_it_is_filtered(url: str) -> None:
+    async def act() -> None:
+        async with studio(url, workers=0) as service:
+            browser, records = await service.researcher(), await played()
+            async with service.database.write() as connection:
+                added = await episodes.add_recorded(connection, None, [(one, "") for one in records], 1.0)
+                await tag_store.add(connection, "episode", added[1][0], ["odd"])
+            page = (await browser.get("/episodes?tag=odd")).text
+            for form in ("csv", "jsonl"):
+                assert f'href="/api/v1/episodes/export.{form}?tag=odd"' in page
+            text = (await browser.get("/api/v1/episodes/export.csv?tag=odd")).text
+            (row,) = csv.DictReader(io.StringIO(text))
+            assert (row["id"], row["tags"], row["stop"]) == (added[1][0], "odd", records[1].stop.value)  # type: ignore[union-attr]
+            scores = {score.agent: score.value for score in records[1].evaluation().scores if score.dimension == "goal"}  # type: ignore[union-attr]
+            assert {agent: float(row[f"{agent}.goal"]) for agent in scores} == scores
+            every = list(csv.DictReader(io.StringIO((await browser.get("/api/v1/episodes/export.csv")).text)))
+            assert [line["id"] for line in every] == sorted((identity for identity, _ in added), reverse=True)
 
     asyncio.run(act())
 

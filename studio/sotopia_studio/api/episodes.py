@@ -10,8 +10,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ConfigDict, Field
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import InvalidValueError, Where
+from sotopia_env.foundation.files import csv_text
 from sotopia_env.world import Action
 from sotopia_env.world.episode import Episode, read_episode
 from sotopia_studio import live
@@ -24,7 +26,7 @@ from sotopia_studio.api.bodies import (
     page_text,
 )
 from sotopia_studio.auth import Reader, Runner
-from sotopia_studio.context import ServicesDep
+from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.problems import ForbiddenError, MissingError
 from sotopia_studio.store import episode_lists, episodes, events
 from sotopia_studio.store import tags as tag_store
@@ -34,6 +36,7 @@ router = APIRouter(tags=["episodes"], route_class=StrictRoute)
 _UPLOADS = 10_000
 """The maximum number of episodes in one upload."""
 _EXPORT_PAGE = 200
+_ROW_COLUMNS = tuple(name for name in EpisodeRow.model_fields if name not in ("tags", "scores"))
 
 
 class Filters(EpisodeFilter):
@@ -66,19 +69,50 @@ async def export_episodes(parts: ServicesDep, _: Reader, filters: FiltersDep) ->
     """Returns the records of all ended episodes of a list, one line each, as they are on disk."""
 
     async def lines() -> AsyncIterator[str]:
-        after = filters.after
-        while True:
-            async with parts.database.read() as connection:
-                rows = await episode_lists.page(connection, filters, after=after, limit=_EXPORT_PAGE)
-                # A short transaction for each page, so that a long download does not hold a connection.
-                records = await episodes.lines_of(connection, [row.id for row in rows])
-            for record in records:
+        async for connection, rows in _pages(parts, filters):
+            for record in await episodes.lines_of(connection, [row.id for row in rows]):
                 yield record + "\n"
-            if len(rows) < _EXPORT_PAGE:
-                return
-            after = rows[-1].id
 
     return StreamingResponse(lines(), media_type="application/jsonl")
+
+
+@router.get(
+    "/episodes/export.csv",
+    response_class=Response,
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+)
+async def export_rows(parts: ServicesDep, _: Reader, filters: FiltersDep) -> StreamingResponse:
+    """Returns a list of episodes as CSV, a line each: its columns, and a column for each seat and dimension."""
+    async with parts.database.read() as connection:
+        dimensions = await episode_lists.distinct(connection, "dimension")
+        seats = await episode_lists.most_seats(connection, filters)
+    scores = [(f"agent_{seat}", dimension) for seat in range(seats) for dimension in dimensions]
+    columns = (*_ROW_COLUMNS, "tags", *(f"{agent}.{dimension}" for agent, dimension in scores))
+
+    async def text() -> AsyncIterator[str]:
+        yield csv_text(columns, [])
+        async for _connection, rows in _pages(parts, filters):
+            cells = [
+                [
+                    *(getattr(row, name) for name in _ROW_COLUMNS),
+                    " ".join(row.tags),
+                    *(row.scores.get(agent, {}).get(dimension) for agent, dimension in scores),
+                ]
+                for row in rows
+            ]
+            yield csv_text(columns, cells).partition("\n")[2]  # without its heading
+
+    return StreamingResponse(text(), media_type="text/csv; charset=utf-8")
+
+
+async def _pages(parts: Services, filters: Filters) -> AsyncIterator[tuple[AsyncConnection, list[EpisodeRow]]]:
+    """Yields the pages of a list, each in a short transaction: a long download must not hold a connection."""
+    after, is_last = filters.after, False
+    while not is_last:
+        async with parts.database.read() as connection:
+            rows = await episode_lists.page(connection, filters, after=after, limit=_EXPORT_PAGE)
+            yield connection, rows
+        after, is_last = rows[-1].id if rows else "", len(rows) < _EXPORT_PAGE
 
 
 class Uploaded(Body):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import ColumnElement, delete, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import UnknownNameError
@@ -17,6 +17,8 @@ from sotopia_studio.store import tags as tag_store
 
 PAGE = 50
 """The number of episodes on a page of a list, unless another number is requested."""
+_MOST_SORTED = 50_000
+"""The maximum number of scores of which SQLite makes a sorted copy to filter by."""
 OPEN = ("queued", "running", "waiting")
 """The states of an episode that is being played."""
 
@@ -108,8 +110,8 @@ _SEAT = ("policy", "character", "participant")
 _SCORE = ("dimension", "evaluator", "low", "high")
 
 
-def conditions(of: EpisodeFilter) -> list[ColumnElement[bool]]:
-    """Returns a filter as conditions on the episode's row."""
+async def _conditions(connection: AsyncConnection, of: EpisodeFilter, few: bool = True) -> list[ColumnElement[bool]]:
+    """A filter as conditions on the episode's row; ``few`` if only the first episodes that fit are wanted."""
     row, fields = tables.episode.c, of.model_dump(exclude_none=True)
     clauses = [row[name] == fields[name] for name in _EQUAL if name in fields]
     if of.status is not None:
@@ -121,19 +123,24 @@ def conditions(of: EpisodeFilter) -> list[ColumnElement[bool]]:
         if name in fields:
             clauses.append(row.id.in_(select(tables.seat.c.episode).where(tables.seat.c[name] == fields[name])))
     if any(name in fields for name in _SCORE):
-        clauses.append(row.id.in_(_scored(of)))
+        clauses.append(await _scored(connection, of, few))
     return clauses
 
 
-def _scored(of: EpisodeFilter) -> Any:
+async def _scored(connection: AsyncConnection, of: EpisodeFilter, few: bool) -> ColumnElement[bool]:
     # All score conditions apply to one row, so that one score of one seat meets them together.
-    score = tables.score.c
-    query = select(score.episode)
-    for name in ("dimension", "evaluator"):
-        if getattr(of, name) is not None:
-            query = query.where(score[name] == getattr(of, name))
-    query = query if of.low is None else query.where(score.value >= of.low)
-    return query if of.high is None else query.where(score.value <= of.high)
+    score, row = tables.score.c, tables.episode.c
+    fits = [score[name] == getattr(of, name) for name in ("dimension", "evaluator") if getattr(of, name) is not None]
+    fits += [] if of.low is None else [score.value >= of.low]
+    fits += [] if of.high is None else [score.value <= of.high]
+    if few and connection.dialect.name == "sqlite":
+        some = select(score.episode).where(*fits).limit(_MOST_SORTED + 1).subquery()
+        if (await connection.execute(select(func.count()).select_from(some))).scalar_one() > _MOST_SORTED:
+            # Many episodes fit: the first ones are found sooner one by one than in a sorted copy of all that fit. The
+            # expression keeps SQLite from the index of the dimension, which it would read anew for each episode.
+            own = [score.dimension.concat("") == of.dimension, *fits[1:]] if of.dimension is not None else fits
+            return exists().where(score.episode == row.id, *own).correlate(tables.episode)
+    return row.id.in_(select(score.episode).where(*fits))
 
 
 async def page(
@@ -148,7 +155,7 @@ async def page(
         limit: the maximum number of episodes to return.
     """
     row = tables.episode.c
-    query = select(*_COLUMNS).where(*conditions(of)).order_by(row.id.desc()).limit(limit)
+    query = select(*_COLUMNS).where(*await _conditions(connection, of)).order_by(row.id.desc()).limit(limit)
     rows = (await connection.execute(query.where(row.id < after) if after else query)).mappings().all()
     ids = [item["id"] for item in rows]
     tags, scores = await tag_store.of(connection, "episode", ids), await mean_scores(connection, ids)
@@ -169,16 +176,35 @@ async def one(connection: AsyncConnection, episode: str) -> EpisodeRow:
 
 async def count(connection: AsyncConnection, of: EpisodeFilter = EVERY) -> int:
     """Returns the total number of episodes of a list."""
-    query = select(func.count()).select_from(tables.episode).where(*conditions(of))
+    query = select(func.count()).select_from(tables.episode)
+    query = query.where(*await _conditions(connection, of, few=False))
     return int((await connection.execute(query)).scalar_one())
+
+
+async def most_seats(connection: AsyncConnection, of: EpisodeFilter) -> int:
+    """Returns the largest number of seats of an episode of a list; 0 for an empty one."""
+    query = select(func.max(tables.episode.c.seats)).where(*await _conditions(connection, of, few=False))
+    return (await connection.execute(query)).scalar_one() or 0
 
 
 async def neighbours(connection: AsyncConnection, of: EpisodeFilter, episode: str) -> tuple[str | None, str | None]:
     """Returns the ids of the episodes before and after one in a list, the newest first."""
     row = tables.episode.c
-    newer = select(func.min(row.id)).where(*conditions(of), row.id > episode)
-    older = select(func.max(row.id)).where(*conditions(of), row.id < episode)
+    clauses = await _conditions(connection, of)
+    newer = select(func.min(row.id)).where(*clauses, row.id > episode)
+    older = select(func.max(row.id)).where(*clauses, row.id < episode)
     return (await connection.execute(newer)).scalar_one(), (await connection.execute(older)).scalar_one()
+
+
+def _column(name: str) -> ColumnElement[Any]:
+    choices: dict[str, ColumnElement[Any]] = {
+        **{column: tables.episode.c[column] for column in (*_EQUAL, "status")},
+        **{column: tables.seat.c[column] for column in _SEAT},
+        **{column: tables.score.c[column] for column in ("dimension", "evaluator")},
+    }
+    if name not in choices:
+        raise UnknownNameError(field="column", got=name, valid=[*choices, "tag"])
+    return choices[name]
 
 
 async def values(connection: AsyncConnection, column: str) -> dict[str, int]:
@@ -189,19 +215,18 @@ async def values(connection: AsyncConnection, column: str) -> dict[str, int]:
     """
     if column == "tag":
         return await tag_store.names(connection, "episode")
-    choices = {
-        **{name: (tables.episode.c[name], tables.episode.c.id) for name in (*_EQUAL, "status")},
-        **{name: (tables.seat.c[name], tables.seat.c.episode) for name in _SEAT},
-        "dimension": (tables.score.c.dimension, tables.score.c.episode),
-        "evaluator": (tables.score.c.evaluator, tables.score.c.episode),
-    }
-    if column not in choices:
-        raise UnknownNameError(field="column", got=column, valid=[*choices, "tag"])
-    value, identity = choices[column]
+    value = _column(column)
+    table = value.table
     # An episode has several seats and scores: in those tables each episode is counted once.
-    number = func.count() if value.table is tables.episode else func.count(identity.distinct())
+    number = func.count() if table is tables.episode else func.count(table.c.episode.distinct())
     query = select(value, number).where(value.is_not(None)).group_by(value).order_by(value)
     return {str(name): total for name, total in await connection.execute(query)}
+
+
+async def distinct(connection: AsyncConnection, column: str) -> list[str]:
+    """Returns the distinct values of a column, in a tenth of the time of :func:`values`; raises as it does."""
+    value = _column(column)
+    return [str(name) for name in (await connection.execute(select(value).distinct().order_by(value))).scalars()]
 
 
 async def mean_scores(connection: AsyncConnection, episodes: Collection[str]) -> dict[str, dict[str, dict[str, float]]]:

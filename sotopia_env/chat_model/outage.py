@@ -22,12 +22,13 @@ from sotopia_env.chat_model.transports.attempt import FailedAttempt
 from sotopia_env.foundation.errors import ModelFailure
 
 logger = logging.getLogger(__name__)
-_KINDS: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection"})
+SILENCE: frozenset[ModelFailure] = frozenset({"rate_limit", "server", "timeout", "connection"})
+"""The kinds of failure that may mean that a model is temporarily unresponsive."""
 
 
 def is_silence(failure: FailedAttempt) -> bool:
     """Whether a failure may mean that the model is temporarily unresponsive."""
-    return failure.kind in _KINDS and failure.retryable
+    return failure.kind in SILENCE and failure.retryable
 
 
 def is_queued(failure: FailedAttempt) -> bool:

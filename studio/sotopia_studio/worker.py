@@ -7,11 +7,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
+from sotopia_env.chat_model.outage import SILENCE
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency.stopping import Stop
-from sotopia_env.foundation.errors import FATAL, InUseError, ModelCallError, SotopiaError
+from sotopia_env.foundation.errors import FATAL, InUseError, ModelCallError, PolicyError, SotopiaError
 from sotopia_env.runs.play import attempt
 from sotopia_env.world import Evaluator
 from sotopia_env.world.play.policy import Policy
@@ -31,6 +33,8 @@ IDLE = 0.1
 """Seconds between two queries for a job."""
 ATTEMPTS = 4
 """The maximum number of attempts for a job whose model does not respond."""
+LONGEST_PAUSE = 8.0
+"""The maximum number of seconds between two attempts."""
 
 
 class Worker:
@@ -50,7 +54,10 @@ class Worker:
         self.name = self._presence.name
         self.settings = settings
         self.database = database
-        self.models = ModelPool(settings.models)
+        # A person who waits is told within seconds: calls fail soon, and the job is tried again for as long.
+        self._patience = settings.models.retry_policy.patience
+        retries = replace(settings.models.retries, retries=min(settings.models.retries.retries, 1))
+        self.models = ModelPool(settings.models.model_copy(update={"patience": 0.0, "retries": retries}))
         self._stop = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self.handlers: Mapping[str, Callable[[Job, Stop], Awaitable[str | None]]] = {
@@ -127,16 +134,24 @@ class Worker:
             return "", None
         reason = f"{type(problem).__name__}: {problem}"
         logger.warning("job %s, attempt %d: %s", job.id, job.attempts, reason)
-        passing = isinstance(problem, (ModelCallError, InUseError, *UNREACHABLE)) and not isinstance(problem, FATAL)
         # 2, 4 and 8 seconds: an outage of a model is often over by then.
-        if passing and job.attempts < ATTEMPTS:
-            return reason, 2.0**job.attempts
+        if job.attempts < self._attempts(job, problem):
+            return reason, min(2.0**job.attempts, LONGEST_PAUSE)
         if job.kind == live.ADVANCE:
             await live.end(self.database, job.target, "failed", reason)
         if job.kind == runs.PLAY:
             async with self.database.write() as connection:
                 await runs.change(connection, job.target, status="failed", error=reason, finished=time.time())
         return reason, None
+
+    def _attempts(self, job: Job, problem: Exception) -> int:
+        """The maximum number of attempts: one if the problem will not pass by itself."""
+        error = problem.__cause__ if isinstance(problem, PolicyError) else problem
+        if job.kind == live.ADVANCE and isinstance(error, ModelCallError) and error.kind in SILENCE:
+            # People wait for the model as long as the operator would let a run wait.
+            return 2 + int(self._patience / LONGEST_PAUSE)
+        passing = isinstance(problem, (ModelCallError, InUseError, *UNREACHABLE)) and not isinstance(problem, FATAL)
+        return ATTEMPTS if passing else 1
 
     async def _keep_lease(self, job: Job, stop: Stop) -> None:
         while True:

@@ -21,6 +21,7 @@ from sotopia_studio.app import create_app
 from sotopia_studio.entrance.connections import server_config
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.settings import ServiceSettings
+from sotopia_studio.store import studies
 from sotopia_studio.store.engine import Database
 from sotopia_studio.store.migrations import upgrade
 from sotopia_studio.worker import Worker
@@ -53,8 +54,8 @@ class Studio:
         """Begins a live episode; ``agent_0`` is a person's seat, the administrator's."""
         task = changes.pop("task", bargaining())
         policies = changes.pop("policies", {"agent_0": "human", "agent_1": "boulware"})
+        people = {agent: "admin" for agent, policy in policies.items() if policy == "human"} | changes.pop("people", {})
         spec = LiveSpec(task=task, rules=changes.pop("rules", Rules(max_turns=8)), policies=policies, **changes)
-        people = {agent: "admin" for agent, policy in policies.items() if policy == "human"}
 
         async def work() -> str:
             async with self.database.write() as connection:
@@ -76,6 +77,21 @@ class Studio:
                 return
             time.sleep(0.05)
         raise AssertionError(f"{state.status} after {len(state.table.turns)} turns")
+
+    def person(self, width: int = 1280, *, here: bool = True) -> tuple[str, Page]:
+        """The id of a person who is invited to a seat, and their browser; they have come unless ``here`` is false."""
+
+        async def work() -> tuple[str, str]:
+            async with self.database.write() as connection:
+                identity = await studies.add_participant(connection, None)
+                if here:
+                    await studies.change_participant(connection, identity, state="active")
+                return identity, await auth.open_session(connection, identity, "participant")
+
+        identity, cookie = self.do(work())
+        page = self.guest(width)
+        page.context.add_cookies([{"name": "studio", "value": cookie, "url": self.address}])
+        return identity, page
 
     def page(self, width: int = 1280) -> Page:
         """A page of the administrator."""
@@ -115,13 +131,13 @@ def bargaining() -> Task:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Studio]:
+def running(folder: Path, **changes: Any) -> Iterator[Studio]:
     """Serves a studio with its data in ``folder``."""
     executable = shutil.which("chromium")
     if executable is None:
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
     port = free_port()
-    settings = ServiceSettings(database=f"sqlite:///{folder}/studio.db", data=folder)
+    settings = ServiceSettings(database=f"sqlite:///{folder}/studio.db", data=folder, **changes)
     loop, ready, holder = asyncio.new_event_loop(), threading.Event(), {}
     server = uvicorn.Server(server_config(create_app(settings), settings, port=port))
 

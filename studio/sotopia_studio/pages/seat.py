@@ -37,7 +37,7 @@ from sotopia_env.people.seat.worth import (
     worth_scale,
     worth_text,
 )
-from sotopia_env.world import Observation, TurnOrder
+from sotopia_env.world import Observation
 from sotopia_env.world.action import ActionType
 from sotopia_studio import assistance, auth, live
 from sotopia_studio.auth import Principal
@@ -46,10 +46,11 @@ from sotopia_studio.live import LiveEpisode
 from sotopia_studio.pages.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
+from sotopia_studio.pages.waiting import absences, wait_of
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
 from sotopia_studio.store.event_records import Departure, concerns
-from sotopia_studio.store.jobs import Delay
+from sotopia_studio.store.standing import Standing, beat, is_shared, standing_of
 from sotopia_studio.studies.building import trials
 
 router = APIRouter()
@@ -68,7 +69,6 @@ class SeatPage:
         table: the state of the protocol, as far as the seat may know it; ``None`` without one.
         count: number of turns so far, including those that the seat did not witness; a form sends it back.
         acting: whether it is the person's turn.
-        thinking: names of the others whose turn it is.
         ended: whether the conversation is over.
         actions: the available action types, with labels for people.
         moves: the available moves: value of the field and label.
@@ -88,7 +88,6 @@ class SeatPage:
     table: TableCard | None
     count: int
     acting: bool
-    thinking: tuple[str, ...]
     ended: bool
     actions: tuple[tuple[str, str], ...]
     moves: tuple[tuple[str, str], ...]
@@ -107,7 +106,6 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
     observation = live.table.observe(agent)
     names = live.spec.task.names
     acting = agent in live.awaited
-    is_reactive = live.table.state.rules.turn_order is TurnOrder.REACTIVE
     # Observations list moves even between turns; a form that cannot be sent would only mislead.
     menu = observation.moves if acting else None
     worths = offer_worths(observation)
@@ -118,8 +116,6 @@ def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
         table=None if observation.table is None else table_card(observation.table, worths),
         count=len(live.table.turns),
         acting=acting,
-        # In reactive order, who acts now is an appointment that the others do not know of.
-        thinking=() if live.ended or is_reactive else tuple(names[o] for o in live.table.acting if o != agent),
         ended=live.ended,
         actions=tuple(action_choices(observation)) if acting else (),
         moves=tuple(move_choices(menu, terms=False)) if menu else (),
@@ -203,7 +199,7 @@ async def _show(
     if advice is not None and agent in state.awaited and not advice.advice.problem:
         proposal = Proposal.of(state.table.observe(agent), advice.advice.action)
     async with parts.database.read() as connection:
-        delay = await jobs.delay_of(connection, live.ADVANCE, state.id)
+        standing = await standing_of(connection, state.id, live.ADVANCE)
         if fields is None:
             fields = await drafts.load(connection, person.id, _form(state.id, agent, len(state.table.turns)))
     seat = seat_page(state, agent)
@@ -219,7 +215,8 @@ async def _show(
         problem=problem,
         # A new idempotency key for each form: a double click sends it twice and has one effect.
         key=secrets.token_urlsafe(12),
-        delay=delay,
+        wait=wait_of(state, agent, standing),
+        absences=absences(state, agent, standing),
         now=time.time(),
         person=person,
         limit=state.table.observe(agent).turn_limit,
@@ -253,17 +250,27 @@ async def changes(
     parts: ServicesDep, person: Sitter, episode: str, agent: str, last_event_id: Annotated[int, Header()] = 0
 ) -> AsyncIterator[ServerSentEvent]:
     """Streams a signal for each change, without content: the page then requests the view of its seat."""
-    delay: Delay = ""
+    async with parts.database.read() as connection:
+        shared, before = await is_shared(connection, episode), await standing_of(connection, episode, live.ADVANCE)
     async with aclosing(parts.hub.follow_with_pauses(episode, last_event_id, _PAUSE)) as stream:
         async for event in stream:
             if event is None:
-                async with parts.database.read() as connection:
-                    before, delay = delay, await jobs.delay_of(connection, live.ADVANCE, episode)
-                if delay != before:  # the death of a process is no event of the episode
-                    yield ServerSentEvent(raw_data="delay")
+                now = await _stand(parts, person, episode, shared)
+                if (now.delay, now.slow, now.absent) != (before.delay, before.slow, before.absent):
+                    yield ServerSentEvent(raw_data="delay")  # silence is no event of the episode
+                before = now
             # Nobody may know who has answered in a round that is not complete, who wishes to leave, and who is advised.
             elif event.kind not in ("answer", live.LEAVING) and concerns(event, agent):
                 yield ServerSentEvent(raw_data="changed", id=str(event.number))
+
+
+async def _stand(parts: Services, person: Principal, episode: str, shared: bool) -> Standing:
+    """How the others stand, after recording that this person's page is open, if there is anybody to whom it matters."""
+    if shared and person.role == "participant":
+        async with parts.database.write() as connection:
+            await beat(connection, person.id)
+    async with parts.database.read() as connection:
+        return await standing_of(connection, episode, live.ADVANCE)
 
 
 @router.post("/seat/{episode}/{agent}")

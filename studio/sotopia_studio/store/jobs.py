@@ -22,8 +22,8 @@ from sotopia_studio.store.engine import insert_for
 
 LEASE = 20.0
 """The duration of a lease, in seconds; a worker renews it while it works."""
-RENEWAL = LEASE / 4
-"""Seconds between two renewals: three may fail, for example on a busy database, before the lease expires."""
+RENEWAL = LEASE / 5
+"""Seconds between two renewals: four may fail, for example on a busy database, before the lease expires."""
 _SLACK = 3.0
 """Seconds by which a renewal, or the claim of a free worker, may be late without anything being wrong."""
 Delay = Literal["", "queued", "interrupted", "retrying"]
@@ -110,7 +110,8 @@ async def delay_of(connection: AsyncConnection, kind: str, target: str) -> Delay
         return ""
     if job.leased_until is not None:
         is_late = job.leased_until - LEASE + RENEWAL + _SLACK < now
-        return "interrupted" if is_late else ""
+        # The error of the last attempt stands until an attempt succeeds: a model that is down is tried again and again.
+        return "interrupted" if is_late else "retrying" if job.error else ""
     if job.error:
         return "retrying"
     # An attempt that ended without a result and without an error was that of a worker that died.

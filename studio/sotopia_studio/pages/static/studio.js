@@ -133,6 +133,10 @@ document.addEventListener("keydown", (event) => {
 
 // A deadline counts down where one is shown; the server decides when it is over.
 setInterval(() => {
+  for (const clock of document.querySelectorAll("[data-since]")) {
+    const seconds = Math.max(0, Math.round(Date.now() / 1000 - Number(clock.dataset.since)));
+    clock.textContent = `(${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} so far)`;
+  }
   for (const clock of document.querySelectorAll("[data-deadline]")) {
     const left = Math.max(0, Math.round(Number(clock.dataset.deadline) - Date.now() / 1000));
     clock.textContent = "short" in clock.dataset ? `${left} s` : `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")} left`;

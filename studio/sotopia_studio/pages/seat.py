@@ -251,7 +251,9 @@ async def changes(
 ) -> AsyncIterator[ServerSentEvent]:
     """Streams a signal for each change, without content: the page then requests the view of its seat."""
     async with parts.database.read() as connection:
-        shared, before = await is_shared(connection, episode), await standing_of(connection, episode, live.ADVANCE)
+        shared = await is_shared(connection, episode)
+    # Not the present state: it may have changed since the page was rendered.
+    before = Standing("", 0.0, False, frozenset())
     async with aclosing(parts.hub.follow_with_pauses(episode, last_event_id, _PAUSE)) as stream:
         async for event in stream:
             if event is None:

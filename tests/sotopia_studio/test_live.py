@@ -14,7 +14,7 @@ from sotopia_studio import live
 from sotopia_studio.hub import Hub
 from sotopia_studio.live import LiveEpisode, LiveSpec
 from sotopia_studio.pages.seat import seat_page
-from sotopia_studio.pages.waiting import wait_of
+from sotopia_studio.pages.seats.waiting import wait_of
 from sotopia_studio.problems import ConflictError, ForbiddenError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, events, jobs, tables

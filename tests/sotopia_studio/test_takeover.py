@@ -88,10 +88,10 @@ def test_the_page_and_its_stream_say_why_a_partner_is_silent(
         async with studio(sqlite_url, workers=0, data=tmp_path) as service:
             turns = {"agent_0": "boulware", "agent_1": "human"}
             episode = await begin(service.database, spec(policies=turns, rules=Rules(max_turns=4)))
+            browser = await service.researcher()
             times = {name: time.time() + value for name, value in state.items() if isinstance(value, float)}
             async with service.database.write() as connection:
                 await connection.execute(update(tables.job).values(**{**state, **times}))
-            browser = await service.researcher()
             page = (await browser.get(f"/seat/{episode}/agent_1")).text
             assert ("data-delay" in page) == bool(delay)
             assert not delay or f'data-delay="{delay}"' in page

@@ -46,7 +46,7 @@ from sotopia_studio.live import LiveEpisode
 from sotopia_studio.pages.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
-from sotopia_studio.pages.waiting import absences, wait_of
+from sotopia_studio.pages.seats.waiting import absences, wait_of
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
 from sotopia_studio.store.event_records import Departure, concerns

@@ -1,0 +1,1 @@
+"""The parts of a seat's page besides the conversation."""

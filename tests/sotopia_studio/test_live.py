@@ -19,7 +19,7 @@ from sotopia_studio.problems import ConflictError, ForbiddenError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, events, jobs, tables
 from sotopia_studio.store.engine import Database
-from sotopia_studio.store.standing import Standing
+from sotopia_studio.work.standing import Standing
 from sotopia_studio.worker import Worker
 from sqlalchemy import update
 from sqlalchemy.exc import OperationalError

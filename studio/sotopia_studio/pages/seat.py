@@ -50,8 +50,8 @@ from sotopia_studio.pages.seats.waiting import absences, wait_of
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
 from sotopia_studio.store.event_records import Departure, concerns
-from sotopia_studio.store.standing import Standing, beat, is_shared, standing_of
 from sotopia_studio.studies.building import trials
+from sotopia_studio.work.standing import Standing, beat, is_shared, standing_of
 
 router = APIRouter()
 _PAUSE = 2.0

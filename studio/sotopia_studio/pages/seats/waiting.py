@@ -9,7 +9,7 @@ from typing import Literal
 from sotopia_env.world import TurnOrder
 from sotopia_studio.live import LiveEpisode
 from sotopia_studio.store.jobs import Delay
-from sotopia_studio.store.standing import Standing
+from sotopia_studio.work.standing import Standing
 
 # The same words whoever sits there: nothing may tell a person's seat from a program's as long as both answer.
 _DELAYS = {

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from sotopia_studio.studies.building import builder
-from sotopia_studio.studies.building.files import to_text
-from sotopia_studio.studies.settings import KINDS, study_of
+from sotopia_studio.studies.building.files import read_text, to_text
+from sotopia_studio.studies.settings import KINDS, PlayStudy, study_of
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.settings_form import sent_of, values_of
@@ -208,6 +208,27 @@ def test_a_faulty_file_is_kept_and_explained(sqlite_url: str) -> None:
 def test_a_change_of_a_row_that_is_not_there_is_refused(action: str) -> None:
     with pytest.raises(InvalidValueError):
         builder.rearranged(builder.new_draft("play"), action)
+
+
+def test_empty_names_are_made_from_what_they_name(sqlite_url: str) -> None:
+    async def work(studio: Studio) -> None:
+        browser, page = await begun(studio, kind="play")
+        fields = fields_of(page.text, title="Two tones", interview__0__name="", interview__0__text="How kind?")
+        page = await browser.post(page.url, data={**fields, "do": "add factors"})
+        fields = fields_of(page.text, factors__0__varies="instructions")
+        page = await browser.post(page.url, data={**fields, "do": "refresh"})
+        assert '<textarea id="i-factors.0.levels.1.value"' in page.text
+        values = {f"factors__0__levels__{number}__value": f"Be {tone}.\n\nNow." for number, tone in enumerate("ab")}
+        answer = await browser.post(page.url, data={**fields_of(page.text, **values), "do": "file"})
+        study = read_text(answer.text)
+        assert isinstance(study, PlayStudy)
+        assert [question.name for question in study.interview] == ["how-kind"]
+        assert [(level.name, level.value) for level in study.factors[0].levels] == [
+            ("be-a-now", "Be a.\n\nNow."), ("be-b-now", "Be b.\n\nNow."),
+        ]  # fmt: skip
+        assert (study.name, study.factors[0].name) == ("two-tones", "instructions")
+
+    run(sqlite_url, work)
 
 
 def as_names(*titles: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Request
@@ -24,6 +25,14 @@ Settings = Annotated[dict[str, Any], Body(description="The settings of a study; 
 def settings_of(row: Any) -> AnyStudy:
     """Returns the settings in a study's row."""
     return study_of(parse_json(row.settings, f"study {row.name}"))
+
+
+async def prepare(parts: Services, name: str) -> None:
+    """Makes the tasks of a study before a transaction needs them, in which others would wait."""
+    async with parts.database.read() as connection:
+        study = settings_of(await studies.by_name(connection, name))
+    if isinstance(study, PlayStudy):
+        await asyncio.to_thread(play.prepare, study)
 
 
 def annotate_only(row: Any) -> AnnotateStudy:
@@ -57,6 +66,7 @@ async def list_studies(parts: ServicesDep, _: Reader) -> list[dict[str, Any]]:
 @router.get("/studies/{name}")
 async def get_study(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
     """Returns a study: its settings, and the number of assignments in each state."""
+    await prepare(parts, name)
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
         study = settings_of(row)

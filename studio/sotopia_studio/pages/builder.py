@@ -38,7 +38,7 @@ _OFFERED = 24
 
 async def sent_texts(request: Request) -> dict[str, str]:
     """A dependency: the fields of a form; several values of one name are lines of one text."""
-    form = await request.form()
+    form = await request.form(max_fields=20_000)  # a question has ten
     fields = {name: "\n".join(map(str, form.getlist(name))) for name in form}
     others = {name.removesuffix(OTHER): text.strip() for name, text in fields.items() if name.endswith(OTHER)}
     # What is typed beside a menu replaces the choice in it.
@@ -66,11 +66,10 @@ class Review:
 
 
 def settings_in(sent: Mapping[str, str]) -> Edited[Any]:
-    """Reads the settings in a draft; a name that is empty is made from the title."""
+    """Reads the settings in a draft; names that are empty are made from what they name."""
     values = values_of(KINDS[sent["kind"]], sent)
     values["kind"] = sent["kind"]
-    if not values.get("name") and (name := builder.short_name(sent.get("title", ""))):
-        values["name"] = name
+    builder.fill_names(values)
     return edited(KINDS[sent["kind"]], values, sent)
 
 

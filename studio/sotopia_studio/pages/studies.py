@@ -36,6 +36,7 @@ async def one(request: Request, parts: ServicesDep, _: Reader, name: str) -> Res
 
 
 async def _page(request: Request, parts: ServicesDep, name: str, links: list[str]) -> Response:
+    await api.prepare(parts, name)
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
         study = api.settings_of(row)

@@ -125,6 +125,16 @@ def short_name(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:60].strip("-")
 
 
+def fill_names(values: Any) -> None:
+    """Makes each empty name in the values of settings from the title, question, value or setting that it names."""
+    if isinstance(values, dict):
+        subject = next((values[key] for key in ("title", "text", "value", "varies") if values.get(key)), "")
+        if not values.get("name") and (name := short_name(str(subject))):
+            values["name"] = name
+    for inner in values.values() if isinstance(values, dict) else values if isinstance(values, list) else ():
+        fill_names(inner)
+
+
 @dataclass(frozen=True, slots=True)
 class Design:
     """What a study asks of how many people.

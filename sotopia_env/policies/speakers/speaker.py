@@ -23,7 +23,7 @@ from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.concession import check
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
 from sotopia_env.policies.speakers.belief import Beliefs, assertions, knowledge, posterior, pretences
-from sotopia_env.policies.speakers.trust import reliance
+from sotopia_env.policies.speakers.trust import reliances
 from sotopia_env.tasks.phrases import phrase
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.answers import TRUST, BeliefReply, entrusting
@@ -106,7 +106,8 @@ class Speaker(RuledAnswers):
             return [BeliefReply(reason="a scripted speaker has beliefs in tasks with facts only")] * len(variables)
         facts = [variable for variable in variables if variable.kind != TRUST]
         # A question about trust names no fact; a stranger has no agent id, and has stated nothing.
-        replies = {v.name: entrusting(reliance(observation, v.of)) for v in variables if v.kind == TRUST}
+        trust = reliances(observation) if len(facts) < len(variables) else {}
+        replies = {v.name: entrusting(trust[v.of]) for v in variables if v.kind == TRUST}
         replies |= posterior(observation, self.doubt, facts) if facts else {}
         return [BeliefReply(replies[variable.name]) for variable in variables]
 

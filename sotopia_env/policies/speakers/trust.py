@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from sotopia_env.outcomes import MoveKind
@@ -11,29 +12,33 @@ from sotopia_env.policies.speakers.belief import knowledge
 from sotopia_env.world.observation import Observation
 
 
-def reliance(observation: Observation, agent: str) -> float:
-    """Returns how far the seat relies on ``agent``, from 0 to 1; a stranger, of whom nothing is known, gets 1/2.
+def reliances(observation: Observation) -> Mapping[str, float]:
+    """Returns how far the seat relies on each of the others, from 0 to 1; a stranger (the id "") gets 1/2.
 
-    It is Laplace's rule of succession, (t + 1) / (t + f + 2), over the different statements of ``agent`` that the seat
+    It is Laplace's rule of succession, (t + 1) / (t + f + 2), over the different statements of an agent that the seat
     knows to be true (t) or false (f): by its own knowledge, what follows from it, and votes that it can see, which keep
     or break promises. A proof counts as a true statement; what the seat cannot check does not count.
     """
     facts = observation.briefing.facts
     beliefs = {} if facts is None else facts.beliefs(knowledge(observation))
-    verdicts = [_verdict(observation, agent, *item, beliefs) for item in _statements(observation, agent)]
-    true, false = verdicts.count(True), verdicts.count(False)
-    return (true + 1) / (true + false + 2)
+    counts: dict[str, list[int]] = defaultdict(lambda: [1, 1])
+    for agent, name, value in _statements(observation):
+        verdict = _verdict(observation, agent, name, value, beliefs)
+        if verdict is not None:
+            counts[agent][verdict] += 1
+    agents = ["", *(partner.agent for partner in observation.briefing.partners)]
+    return {agent: counts[agent][True] / sum(counts[agent]) for agent in agents}
 
 
-def _statements(observation: Observation, agent: str) -> dict[tuple[str, str | None], None]:
-    """The different statements of an agent that the seat has witnessed; ``None`` as the value of a proof."""
-    statements: dict[tuple[str, str | None], None] = {}
+def _statements(observation: Observation) -> Mapping[tuple[str, str, str | None], None]:
+    """The different statements that the seat has witnessed: agent, variable, value; ``None`` as that of a proof."""
+    statements: dict[tuple[str, str, str | None], None] = {}
     for turn in observation.turns:
         move = turn.action.move
-        for kind, content in () if move is None or turn.actor != agent else move.statements:
+        for kind, content in () if move is None else move.statements:
             if kind is not MoveKind.ASK:
                 values = content if kind is MoveKind.STATE else dict.fromkeys(names_in(content))
-                statements |= dict.fromkeys(values.items())
+                statements |= dict.fromkeys((turn.actor, name, value) for name, value in values.items())
     return statements
 
 

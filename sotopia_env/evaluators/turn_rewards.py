@@ -279,6 +279,9 @@ def belief_rewards(episode: Episode, agent: str, beliefs: Sequence[Belief] | Non
         )
     courses, targets = _courses(answers, len(episode.turns)), _targets(episode.task, agent)
     # None are left if the others know all that counts from the start: then no turn can change anything.
+    facts = episode.task.scenario.facts
+    # A coming choice has no truth yet that a turn could bring others nearer to.
+    courses = {key: course for key, course in courses.items() if facts is not None and key[1] in facts.truth}
     others = [(name, course) for (seat, name), course in courses.items() if seat != agent and name in targets]
     total, own = max(1, len(courses)), _own_turns(episode, agent)
     values = {

@@ -313,9 +313,15 @@ def _checked(policy: Configured, variables: Sequence[PublicVariable], replies: o
 
 def _distribution_problem(variable: PublicVariable, probabilities: Distribution) -> str:
     """Why these are not probabilities of the variable's options; empty if they are."""
+    options = ", ".join(variable.options)
+    if not isinstance(probabilities, Mapping):
+        return f"expected a probability for each of {options}, got {excerpt(probabilities)}"
     if set(probabilities) != set(variable.options):
-        return f"expected the options {', '.join(variable.options)}, got {', '.join(probabilities)}"
-    total = math.fsum(probabilities.values())
+        return f"expected the options {options}, got {', '.join(map(str, probabilities))}"
+    try:
+        total = math.fsum(probabilities.values())
+    except (TypeError, ValueError):  # a text; an infinity
+        return f"expected a number for each of {options}, got {excerpt(dict(probabilities))}"
     is_share = all(0 <= share <= 1 + _SUMS_TO_ONE for share in probabilities.values())
     return "" if is_share and abs(total - 1) <= _SUMS_TO_ONE else f"expected probabilities that sum to 1, got {total:g}"
 

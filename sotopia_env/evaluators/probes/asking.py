@@ -6,7 +6,7 @@ had. It is put after the play, to the record: nothing that is asked can change a
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -15,6 +15,7 @@ from sotopia_env.evaluators.respondents import Respondents, absence
 from sotopia_env.foundation.errors import DamagedRecordError, Verbatim
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.outcomes.facts import Distribution, Facts, PublicVariable, beliefs
+from sotopia_env.outcomes.protocols.statements import WithFacts
 from sotopia_env.world.answers import Belief, BeliefReplies, BeliefReply, Configured, beliefs_of
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.play.policy import turn_seed
@@ -85,8 +86,28 @@ def _seat_questions(facts: Facts, agent: str) -> SeatQuestions:
     )
 
 
+def coming_choices(task: Task, table: Any) -> tuple[PublicVariable, ...]:
+    """Returns the variables whose choice is due and not made in a state of the task's protocol.
+
+    Args:
+        task: the task; without facts nothing is asked.
+        table: the state of its protocol.
+    """
+    protocol = task.protocol
+    if not isinstance(protocol, WithFacts):
+        return ()
+    variables = [variable for variable in protocol.facts.variables if variable.kind == "choice"]
+    return tuple([one.public for one in variables if tuple(protocol.choices(table, one.of))[-1:] == (None,)])
+
+
 async def probe(
-    episode: Episode, respondents: Respondents, moments: Moments, samples: int, trust: bool = True
+    episode: Episode,
+    respondents: Respondents,
+    moments: Moments,
+    samples: int,
+    *,
+    trust: bool = True,
+    choices: bool = False,
 ) -> tuple[Belief, ...]:
     """Returns the answers of all seats of a recorded episode, in the order of moments, seats and variables.
 
@@ -99,6 +120,7 @@ async def probe(
         moments: when they are asked.
         samples: the number of answers to draw where a policy has no probabilities at hand.
         trust: whether they are also asked at the end what they would entrust to one another.
+        choices: whether they are also asked about coming choices, their own among them.
 
     Raises:
         DamagedRecordError: the record contradicts the rules.
@@ -110,21 +132,24 @@ async def probe(
     if not trust:
         questions = {agent: replace(one, trust=()) for agent, one in questions.items()}
     seats = [_seat(episode, respondents, agent, one, samples) for agent, one in questions.items()]
-    probes: list[tuple[_Seat, int]] = []
+    probes: list[tuple[_Seat, int, tuple[PublicVariable, ...]]] = []
     replies: list[list[BeliefReply]] = []
     waiting: dict[int, Coroutine[Any, Any, list[BeliefReply]]] = {}
     for table in _tables(episode, every=moments == "turns"):
+        turns = len(table.state.turns)
+        coming = coming_choices(episode.task, table.state.table) if choices else ()
         for seat in seats:
-            answer = seat.answer(table)
+            variables = (*seat.questions.at(turns == len(episode.turns)), *coming)
+            answer = seat.answer(table, variables)
             if not isinstance(answer, list):
                 waiting[len(replies)] = answer
-            probes.append((seat, len(table.state.turns)))
+            probes.append((seat, turns, variables))
             replies.append(answer if isinstance(answer, list) else [])
     if waiting:
         for number, late in zip(waiting, await all_at_once(waiting.values()), strict=True):
             replies[number] = late
     pairs = zip(probes, replies, strict=True)
-    return tuple([belief for (seat, turns), answer in pairs for belief in seat.beliefs(turns, answer)])
+    return tuple([belief for probed, answer in pairs for belief in probed[0].beliefs(*probed[1:], answer)])
 
 
 def _tables(episode: Episode, every: bool) -> Iterator[Table]:
@@ -144,14 +169,12 @@ class _Seat:
     """A seat, and who answers for it: a policy, or the form that a person filled in.
 
     Attributes:
-        end: the number of turns of the episode.
         form: the person's answers by the number of turns and the name of the variable; empty for a policy.
         absence: why nobody answers, where nobody does.
     """
 
     agent: str
     number: int
-    end: int
     questions: SeatQuestions
     name: str
     policy: Configured | None
@@ -159,10 +182,9 @@ class _Seat:
     absence: str
     samples: int
 
-    def answer(self, table: Table) -> BeliefReplies:
+    def answer(self, table: Table, variables: Sequence[PublicVariable]) -> BeliefReplies:
         """The replies in the present state of the table, or a coroutine that returns them."""
         turns = len(table.state.turns)
-        variables = self.questions.at(turns == self.end)
         if self.policy is None:
             return [self._written(turns, variable) for variable in variables]
         seed = turn_seed(table.state.seed, turns, self.number)
@@ -174,9 +196,9 @@ class _Seat:
             return BeliefReply(reason=self.absence, asked=False)
         return BeliefReply(belief.probabilities, belief.samples, belief.reason, belief.asked)
 
-    def beliefs(self, turns: int, replies: list[BeliefReply]) -> Iterator[Belief]:
+    def beliefs(self, turns: int, variables: Sequence[PublicVariable], replies: list[BeliefReply]) -> Iterator[Belief]:
         """The replies as records."""
-        for variable, reply in zip(self.questions.at(turns == self.end), replies, strict=True):
+        for variable, reply in zip(variables, replies, strict=True):
             yield Belief(
                 respondent=self.agent,
                 by=self.name,
@@ -193,9 +215,25 @@ class _Seat:
 
 def _seat(episode: Episode, respondents: Respondents, agent: str, questions: SeatQuestions, samples: int) -> _Seat:
     own = [] if respondents.replaces(agent) else [belief for belief in episode.beliefs if belief.respondent == agent]
+    for belief in own:
+        _check_form(episode, belief)
     form = {(belief.turns, belief.variable): belief for belief in own}
     # Found once per episode: a policy is compared with the record by all of its parameters.
     policy = None if form else respondents.policy(episode, agent)
     reason = "" if policy else "the person was not asked at this moment" if form else absence(episode, agent)
     name = own[0].by if own else policy.name if policy is not None else respondents.name(episode, agent)
-    return _Seat(agent, episode.task.seat_of[agent], len(episode.turns), questions, name, policy, form, reason, samples)
+    return _Seat(agent, episode.task.seat_of[agent], questions, name, policy, form, reason, samples)
+
+
+def _check_form(episode: Episode, belief: Belief) -> None:
+    """Raises DamagedRecordError unless a person's answer is to a question of the task."""
+    facts = episode.task.scenario.facts
+    assert facts is not None
+    options = {variable.name: variable.options for variable in facts.variables}
+    options |= {question.name: question.options for question in questions_of(episode.task)[belief.respondent].trust}
+    field = f"episode {episode.key!r}: beliefs of {belief.respondent}"
+    if belief.variable not in options:
+        raise DamagedRecordError(field=field, got=belief.variable, valid=list(options))
+    if belief.options != options[belief.variable]:
+        expected = ", ".join(options[belief.variable])
+        raise DamagedRecordError(field=f"{field}.{belief.variable}", expected=expected, got=list(belief.options))

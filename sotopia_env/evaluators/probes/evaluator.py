@@ -9,6 +9,7 @@ from typing import Any
 from sotopia_env.evaluators.evaluator import Basis, NothingMeasuredError
 from sotopia_env.evaluators.probes.asking import MOMENTS, Moments, probe, questions_of
 from sotopia_env.evaluators.probes.conduct import Share, breaches, honesty, inquiry, kept_promises, leaks, restricted
+from sotopia_env.evaluators.probes.foresight import LEAST_SKILL, foresight, outcomes_of_choices
 from sotopia_env.evaluators.probes.knowledge import LEAST_LOG, skill
 from sotopia_env.evaluators.probes.trust import trust_in
 from sotopia_env.evaluators.respondents import Respondents
@@ -38,6 +39,8 @@ _CUSTOM: Mapping[str, tuple[int, int, str]] = {
     "promise_keeping": (0, 1, "Share of kept ones among the seat's promises that were kept or broken."),
     "secrecy": (0, 1, "Share of what the seat had to keep that did not get out."),
     "asking": (0, 1, "Share of what the seat is to learn for which it asked a seat that may tell it."),
+    "foresight": (LEAST_SKILL, 1, "Skill of the seat's beliefs on the others' coming choices, against uniform ones."),
+    "intention": (LEAST_SKILL, 1, "The same for its own coming choices: how well it foresaw what it would do."),
     "persuasion": (-1, 1, "Change of the others' mean belief in the truth, or in what the seat aims at, by its turns."),
 }
 DIMENSIONS = {
@@ -74,6 +77,7 @@ class FactsEvaluator:
         probe: when seats are asked: ``end``, ``turns`` (at the start and after every turn) or ``none``.
         samples: the number of answers to a question where a policy has no probabilities at hand, at least 2.
         trust: whether seats are asked, at the end, what they would entrust to one another.
+        choices: whether seats are asked about coming choices as long as these are due, their own among them.
 
     Raises:
         UnknownNameError: ``probe`` is not one of these.
@@ -90,22 +94,27 @@ class FactsEvaluator:
         probe: Moments = "end",
         samples: int = 8,
         trust: bool = True,
+        choices: bool = False,
     ) -> None:
         if probe not in MOMENTS:
             raise UnknownNameError(field="probe", got=probe, valid=MOMENTS)
         check_whole("samples", samples, 2)
-        self.probe, self.samples, self.trust = probe, samples, trust
+        self.probe, self.samples, self.trust, self.choices = probe, samples, trust, choices
         self._respondents = Respondents(policies, interviewee)
 
     @property
     def name(self) -> str:
-        """``facts``, with the moments of the probes if they are not the default."""
-        return "facts" if self.probe == "end" else f"facts:probe={self.probe}"
+        """``facts``, with the moments of the probes and ``choices`` if they are not the default."""
+        changes = [f"probe={self.probe}"] if self.probe != "end" else []
+        changes += ["choices=true"] if self.choices else []
+        return ":".join(filter(None, ["facts", ",".join(changes)]))
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """The settings, and the policies that answer instead of the seats'."""
         settings = {"probe": self.probe, "samples": self.samples, "trust": self.trust}
+        if self.choices:  # only then, so that earlier evaluations keep their identity
+            settings["choices"] = True
         return {**settings, "interviewee": self._respondents.parameters}
 
     def applies(self, episode: Episode) -> bool:
@@ -145,7 +154,9 @@ class FactsEvaluator:
             )
         try:
             acts = social_acts(task, episode.plain_turns)
-            answers = await probe(episode, self._respondents, self.probe, self.samples, self.trust)
+            answers = await probe(
+                episode, self._respondents, self.probe, self.samples, trust=self.trust, choices=self.choices
+            )
         except (PolicyError, DamagedRecordError, InvalidMoveError) as error:
             raise EvaluationError(f"{self.name}: {error}") from error
         names = {question.name for one in questions_of(task).values() for question in one.trust}
@@ -188,6 +199,7 @@ class _SeatMeasures:
         yield from self._norms()
         yield from self._relationship()
         yield from self._persuasion()
+        yield from self._foresight()
         shares: dict[str, Share | None] = {
             "truth_telling": honesty(self.acts, self.agent),
             "promise_keeping": kept_promises(self.acts, self.agent),
@@ -268,6 +280,18 @@ class _SeatMeasures:
             return
         text = ", ".join(f"turn {turn}: {value:+.3f}" for turn, value in rewards.by_turn.items() if value)
         yield self._score("persuasion", min(max(sum(rewards.values), -1.0), 1.0), text or "no turn changed a belief")
+
+    def _foresight(self) -> Iterator[Score]:
+        own = {v.name for v in self._facts.variables if v.kind == "choice" and v.of == self.agent}
+        answers = [belief for belief in self.beliefs if belief.respondent == self.agent]
+        outcomes = outcomes_of_choices(self.episode) if answers else {}
+        parts = {
+            "foresight": [belief for belief in answers if belief.variable not in own],
+            "intention": [belief for belief in answers if belief.variable in own],
+        }
+        for name, beliefs in parts.items():
+            if (result := foresight(beliefs, outcomes)) is not None:
+                yield self._score(name, *result)
 
     def _score(self, dimension: Dimension | str, value: float, reasoning: str) -> Score:
         return Score(agent=self.agent, dimension=dimension, value=value, reasoning=reasoning, source=self.source)

@@ -109,6 +109,10 @@ class Speaker(RuledAnswers):
         trust = reliances(observation) if len(facts) < len(variables) else {}
         replies = {v.name: entrusting(trust[v.of]) for v in variables if v.kind == TRUST}
         replies |= posterior(observation, self.doubt, facts) if facts else {}
+        for variable in facts:
+            if variable.kind == "choice" and variable.of == observation.agent and not in_game(observation):
+                options = self._likeliest(observation, self._free(observation, variable.options))
+                replies[variable.name] = {one: (one in options) / len(options) for one in variable.options}
         return [BeliefReply(replies[variable.name]) for variable in variables]
 
     def statement(self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int) -> Move | None:
@@ -159,13 +163,17 @@ class Speaker(RuledAnswers):
 
     def _choice(self, observation: Observation, options: tuple[str, ...], rng: random.Random) -> str:
         """The option that the seat votes for."""
+        return rng.choice(self._likeliest(observation, options))
+
+    def _likeliest(self, observation: Observation, options: tuple[str, ...]) -> tuple[str, ...]:
+        """The options of which the seat would vote for one by lot, by its present belief."""
         if self.votes == "uniform":
-            return rng.choice(options)
+            return options
         beliefs = self.beliefs(observation)
         options = _best(options, _worths(observation, options, beliefs))
         if len(options) > 1:
             options = _best(options, _witnesses(observation, options, beliefs))
-        return rng.choice(options)
+        return options
 
 
 def _own_choice(observation: Observation, facts: SeatFacts) -> PublicVariable | None:

@@ -10,7 +10,7 @@ import pytest
 from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.evaluators.probes.form import form_beliefs, form_questions
 from sotopia_env.evaluators.turn_rewards import belief_rewards
-from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
 from sotopia_env.naming import make_policy
 from sotopia_env.tasks.families.mini_mafia import HIDDEN, INFORMED, PLAIN
 from sotopia_env.tasks.families.registry import generate
@@ -143,3 +143,11 @@ def test_a_text_an_unknown_variable_and_a_wrong_weight_are_refused_with_the_mend
 def test_an_unknown_seat_is_refused():
     with pytest.raises(UnknownNameError, match="agent_0"):
         form_questions(TASK, "agent_7", ended=True)
+
+
+@pytest.mark.parametrize("change", [{"variable": f"{NAME}x"}, {"options": ("yes", "no", "maybe")}])
+def test_a_record_of_an_answer_to_no_question_of_the_task_is_refused(change):
+    _, episode = played(certain(PERSON))
+    strange = tuple(belief.model_copy(update=change) for belief in episode.beliefs[:1])
+    with pytest.raises(EvaluationError, match=NAME):
+        evaluated(episode.model_copy(update={"beliefs": strange}))

@@ -333,3 +333,28 @@ def test_a_wrong_setting_or_reply_is_refused():
 
     with pytest.raises(EvaluationError, match="sum to 1"):
         asyncio.run(FactsEvaluator(interviewee=Unsure()).evaluate(episode))
+
+
+TEXTS = [
+    lambda variables: "The detective, I am sure.",
+    lambda variables: ["the detective"] * len(variables),
+    lambda variables: [BeliefReply("the detective")] * len(variables),
+    lambda variables: [BeliefReply(dict.fromkeys(one.options, "sure")) for one in variables],
+    lambda variables: [],
+]
+
+
+@pytest.mark.parametrize("answer", TEXTS)
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_text_in_place_of_a_distribution_is_refused_with_the_form_of_a_belief(answer, waits):
+    episode, _ = game(("mute", "mute", "mute"))
+
+    class Talker(Certain):
+        def believe(self, observation, variables, seed, samples):
+            async def later():
+                return answer(variables)
+
+            return later() if waits else answer(variables)
+
+    with pytest.raises(EvaluationError, match=r"certain: .*expected"):
+        asyncio.run(FactsEvaluator(interviewee=Talker()).evaluate(episode))

@@ -148,12 +148,15 @@ class Drafter:
         manner: the sampling settings and the number of re-asks.
         concurrency: the number of questions, or scenes of a script, in progress at once.
         stop: ends the work early; questions answered until then are kept.
+        watch: called before each request of a question, with the number of answers that were refused and the reason of
+            the last refusal.
     """
 
     model: ChatModel
     manner: Manner = MANNER
     concurrency: int = 16
     stop: Stop = field(default_factory=Stop)
+    watch: Callable[[int, str], None] = lambda _refused, _reason: None
 
     async def ask(self, question: DraftQuestion[Any]) -> Written | None:
         """Returns the result of one question; ``None`` if the model gave no answer.
@@ -168,6 +171,7 @@ class Drafter:
             return (None, result.reason) if isinstance(result, Refusal) else (result, "")
 
         def prompt(_: int, complaints: Sequence[Complaint]) -> ShortenedRequest:
+            self.watch(len(complaints), complaints[-1].reason if complaints else "")
             # Only the latest refused answer is repeated, so that the prompt does not grow with every re-ask.
             echo = _complaint(complaints[-1].text, complaints[-1].reason) if complaints else []
             return ShortenedRequest(self._request([question.message, *echo], question))

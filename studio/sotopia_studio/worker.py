@@ -65,7 +65,7 @@ class Worker:
             live.ADVISE: self._advise,
             runs.PLAY: partial(play_run, settings, database),
             evaluating.EVALUATE: partial(evaluating.evaluate, settings, database),
-            drafting.DRAFT: partial(drafting.draft, settings),
+            drafting.DRAFT: partial(drafting.draft, settings, database),
         }
 
     def stop(self) -> None:

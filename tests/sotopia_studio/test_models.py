@@ -177,6 +177,36 @@ def test_a_sentence_becomes_a_task_that_keeps_its_rules_and_dimensions(url: str,
     with_model(url, tmp_path, work)
 
 
+def test_drafting_shows_its_progress_and_can_be_stopped(sqlite_url: str, tmp_path: Path) -> None:
+    answers = iter(["{}", *[json.dumps(simulation())] * 9])
+
+    async def inside(base: str) -> None:
+        settings = {"models": {"api_base": base}, "model_names": ("local/tiny",)}
+        async with studio(sqlite_url, data=tmp_path, **settings) as service:
+            browser = await service.researcher()
+            job = (await browser.post("/api/v1/design", json={"text": DRAFTING, "n": 4})).json()["job"]
+            steps: list[str] = []
+            while not any("draft 2 of 4" in step for step in steps):
+                state = (await browser.get(f"/api/v1/jobs/{job}")).json()
+                assert state["state"] in ("queued", "running"), state
+                steps += [json.loads(state["result"])["step"]] if state["result"] else []
+                await asyncio.sleep(0.1)
+            assert any("draft 1 of 4, once more since an answer was refused" in step for step in steps)
+            page = html.unescape((await browser.get(f"/design?job={job}")).text)
+            assert "local/tiny is writing draft" in page
+            assert (await browser.post("/design/stop", data={"job": job})).status_code == 200
+            state = await until(browser, f"/jobs/{job}", "state", "done", "failed")
+            result = json.loads(state["result"])
+            assert (state["state"], result["stopped"], 1 <= len(result["drafts"]) < 4) == ("done", True, True)
+            page = (await browser.get(f"/design?job={job}")).text
+            assert page.count('class="record"') == len(result["drafts"])
+            assert "It was stopped" in page
+            assert "/design/stop" not in page
+
+    with LoopbackServer(reply=lambda _: next(answers), latency=0.7, keep_requests=False, models=("tiny",)) as server:
+        asyncio.run(inside(server.api_base))
+
+
 # --- runs from elsewhere ------------------------------------------------------------------------------------------
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:

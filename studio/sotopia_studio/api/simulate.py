@@ -284,6 +284,15 @@ async def job(parts: ServicesDep, _: Reader, job: str) -> JobState:
         return await jobs.state_of(connection, job)
 
 
+@router.post("/jobs/{job}/stop", status_code=202)
+async def stop_job(parts: ServicesDep, _: Runner, job: str) -> JobState:
+    """Stops drafts or the evaluation of a run; what they have so far is kept."""
+    async with parts.database.write() as connection:
+        state = await jobs.state_of(connection, job)
+        await jobs.ask_to_stop(connection, state.kind, state.target)
+        return state
+
+
 class NewEvaluation(Body):
     """The evaluator; `judge:MODEL` to score your own dimensions."""
 

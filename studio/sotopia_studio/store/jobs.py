@@ -123,6 +123,11 @@ async def is_asked_to_stop(connection: AsyncConnection, job: Job) -> bool:
     return bool((await connection.execute(select(tables.job.c.stop).where(tables.job.c.id == job.id))).scalar_one())
 
 
+async def note(connection: AsyncConnection, job: Job, result: str) -> None:
+    """Writes what a job has so far as its result, for those who wait for it."""
+    await connection.execute(update(tables.job).where(tables.job.c.id == job.id).values(result=result))
+
+
 async def finish(
     connection: AsyncConnection,
     job: Job,

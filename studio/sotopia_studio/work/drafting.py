@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
-from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.naming.models import with_directories
 from sotopia_env.writing.drafting import Drafter
 from sotopia_env.writing.simulation import simulation_question
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import jobs, tables
-from sotopia_studio.store.engine import Database
+from sotopia_studio.store.engine import Database, cancel
 from sotopia_studio.store.jobs import Job
 from sotopia_studio.work import names
 
 DRAFT = "draft"
 """The job that drafts simulations."""
 _LONGEST, _MOST = 4_000, 8
+_LOOK = 0.5
+"""Seconds between two notes of the progress of a job, and between two looks for a request to stop it."""
 
 
 class DraftSpec(Record):
@@ -58,23 +63,79 @@ async def ask_to_draft(database: Database, settings: ServiceSettings, spec: Draf
     return f"{DRAFT}:{target}"
 
 
-async def draft(settings: ServiceSettings, job: Job, stop: Stop) -> str:
-    """Writes the drafts; returns JSON with ``drafts`` (contents of task files) and ``refused`` (reasons)."""
-    spec = read_record(DraftSpec, job.payload, f"job {job.id}")
-    models = ModelPool(settings.models)
-    drafts, refused = [], []
+class DraftResult(Record):
+    """What a job has drafted so far.
+
+    Attributes:
+        drafts: contents of task files.
+        refused: why other drafts were not accepted.
+        step: what it is doing, in words; empty at its end.
+        stopped: whether it was stopped before its end.
+    """
+
+    drafts: tuple[dict[str, Any], ...] = ()
+    refused: tuple[str, ...] = ()
+    step: str = ""
+    stopped: bool = False
+
+
+@dataclass
+class _Draft:
+    """The drafts of a job, which its progress reads while they are written."""
+
+    spec: DraftSpec
+    result: DraftResult = field(default_factory=DraftResult)
+
+    def note(self, refused: int, reason: str) -> None:
+        """Notes a request of a draft, and why the answer before it was refused."""
+        number = len(self.result.drafts) + len(self.result.refused) + 1
+        step = f"{self.spec.model} is writing draft {number} of {self.spec.n}"
+        again = f", once more since an answer was refused ({reason[:300]})" if refused else ""
+        self.result = self.result.model_copy(update={"step": step + again})
+
+    async def write(self, settings: ServiceSettings, stop: Stop) -> None:
+        """Writes the drafts.
+
+        Raises:
+            SotopiaError: the model gives no answer.
+        """
+        models = ModelPool(settings.models)
+        self.result = DraftResult(step=f"{self.spec.model} is being prepared")
+        try:
+            with names.meaning(settings):
+                model = await names.built(lambda: with_directories(models)(self.spec.model))
+            drafter = Drafter(model, stop=stop, watch=self.note)
+            for _ in range(self.spec.n):
+                written = await drafter.ask(simulation_question(self.spec.text))
+                if written is None:
+                    raise SotopiaError(f"{self.spec.model} gave no answer")
+                drafts, refused = self.result.drafts, self.result.refused
+                if written.result is None:
+                    refused = (*refused, written.refusal)
+                else:
+                    drafts = (*drafts, dict(written.result))
+                self.result = DraftResult(drafts=drafts, refused=refused, step=self.result.step)
+        finally:
+            await models.close()
+
+
+async def draft(settings: ServiceSettings, database: Database, job: Job, stop: Stop) -> str:
+    """Writes the drafts; returns a :class:`DraftResult` as JSON, which is also there while it works."""
+    work = _Draft(read_record(DraftSpec, job.payload, f"job {job.id}"))
+    writing, noted = asyncio.create_task(work.write(settings, stop)), ""
     try:
-        with names.meaning(settings):
-            model = await names.built(lambda: with_directories(models)(spec.model))
-        drafter = Drafter(model, stop=stop)
-        for _ in range(spec.n):
-            written = await drafter.ask(simulation_question(spec.text))
-            if written is None:
-                raise SotopiaError(f"{spec.model} gave no answer")
-            if written.result is None:
-                refused.append(written.refusal)
-            else:
-                drafts.append(written.result)
+        while not writing.done():
+            async with database.write() as connection:
+                if await jobs.is_asked_to_stop(connection, job):
+                    stop.ask("a stop was requested")
+                if (text := work.result.model_dump_json()) != noted:
+                    noted = text
+                    await jobs.note(connection, job, text)
+            if stop.reason:
+                break
+            await asyncio.wait([writing], timeout=_LOOK)
+        if not stop.reason:
+            writing.result()
     finally:
-        await models.close()
-    return canonical_json({"drafts": drafts, "refused": refused})
+        await cancel(writing)
+    return work.result.model_copy(update={"step": "", "stopped": bool(stop.reason)}).model_dump_json()

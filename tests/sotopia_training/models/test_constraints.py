@@ -15,6 +15,7 @@ from sotopia_env.naming import make_policy
 from sotopia_env.policies.answer_schema import action_schema
 from sotopia_env.world import Rules
 from sotopia_env.world.action import to_json
+from sotopia_env.writing.simulation import SimulationDraft
 
 pytestmark = pytest.mark.skipif(not constraints.is_available(), reason="llguidance is not installed")
 CHOICE = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
@@ -40,6 +41,20 @@ def test_rows_of_one_batch_follow_their_own_schemas(model, tokenizer):
         assert json.loads(tokenizer.decode(answer.ids[:-1])) in ({"n": 1}, {"n": 2})
         assert answer.ids[-1] == tokenizer.eos_token_id
     assert not any(answer.unconstrained for answer in results)
+
+
+def test_a_keyword_that_the_engine_lacks_leaves_the_rest_of_a_schema_in_force(model, tokenizer, caplog):
+    named = {"type": "object", "propertyNames": {"maxLength": 9}, "additionalProperties": {"type": "integer"}}
+    schema = {**CHOICE, "properties": {**CHOICE["properties"], "m": named}}
+    (answer,) = answers(model, tokenizer, [schema])
+    assert not answer.unconstrained
+    assert not caplog.records
+    assert tokenizer.decode(answer.ids).startswith('{"n": ')
+
+
+def test_the_form_of_a_draft_can_be_compiled(tokenizer, model):
+    grammars = Grammars(tokenizer, model.config.vocab_size, tokenizer.eos_token_id)
+    assert not grammars.constraint(SimulationDraft.model_json_schema()).failure
 
 
 def test_an_uncompilable_schema_leaves_answers_unconstrained_and_marked(model, tokenizer, caplog):

@@ -132,14 +132,19 @@ class Grammars:
 
         if self._unreadable:
             return "", self._unreadable
-        grammar = ""
-        try:
-            grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_AS_WRITTEN)
-            error = _new_matcher(self._tokenizer, grammar).get_error()
-        except ValueError as invalid:
-            error = str(invalid)
-        if not error:
-            return grammar, ""
+        error = ""
+        # What the engine does not know, such as `propertyNames`, is left out only where the whole cannot be compiled:
+        # every answer is read by its form in any case, and most of a schema is better than none of it.
+        for lenient in (False, True):
+            try:
+                grammar = llguidance.LLMatcher.grammar_from_json_schema(
+                    schema, overrides=_AS_WRITTEN | {"lenient": lenient}
+                )
+                error = _new_matcher(self._tokenizer, grammar).get_error()
+            except ValueError as invalid:
+                error = str(invalid)
+            if not error:
+                return grammar, ""
         failure = f"a schema cannot be compiled ({_first_line(error)})"
         logger.warning("answers are not constrained: %s", failure)
         return "", failure

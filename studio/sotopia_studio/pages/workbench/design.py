@@ -9,18 +9,18 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import ValidationError
 
 from sotopia_env.foundation.errors import SotopiaError
-from sotopia_env.foundation.json_text import decode_json
-from sotopia_env.foundation.records import Record
+from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.foundation.validation import invalid
 from sotopia_env.foundation.yaml_text import parse_yaml, to_yaml
 from sotopia_env.world import Rules, Task
 from sotopia_env.world.reward import CustomDimension
+from sotopia_studio.api.simulate import stop_job
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.pages.workbench.casting import rules_text
 from sotopia_studio.store import jobs, library
-from sotopia_studio.work.drafting import DraftSpec, ask_to_draft
+from sotopia_studio.work.drafting import DraftResult, DraftSpec, ask_to_draft
 
 router = APIRouter()
 _LONGEST = 200_000
@@ -41,14 +41,13 @@ async def drafts(request: Request, parts: ServicesDep, _: Reader, job: str) -> H
 
 
 async def _draft_values(parts: Services, job: str, **changes: Any) -> dict[str, Any]:
-    state, texts, refused = None, [], []
+    state, result = None, DraftResult()
     if job:
         async with parts.database.read() as connection:
             state = await jobs.state_of(connection, job)
-        if state.result:
-            result = decode_json(state.result)
-            texts, refused = [to_yaml(draft) for draft in result["drafts"]], result["refused"]
-    values = {"job": job, "state": state, "drafts": texts, "refused": refused, "problem": "", "text": "", "draft": ""}
+        result = read_record(DraftResult, state.result, f"job {job}") if state.result else result
+    texts = [to_yaml(draft) for draft in result.drafts]
+    values = {"job": job, "state": state, "result": result, "drafts": texts, "problem": "", "text": "", "draft": ""}
     return {**values, "models": parts.settings.model_names, **changes}
 
 
@@ -65,6 +64,13 @@ async def ask_for_drafts(
         job = await ask_to_draft(parts.database, parts.settings, DraftSpec(text=text, model=model.strip()))
     except SotopiaError as error:
         return render(request, "design.html", 422, **await _draft_values(parts, "", problem=str(error), text=text))
+    return RedirectResponse(f"/design?job={job}", 303)
+
+
+@router.post("/design/stop")
+async def stop(parts: ServicesDep, runner: Runner, job: Annotated[str, Form(max_length=80)]) -> Response:
+    """Stops the drafting; drafts that are there are kept."""
+    await stop_job(parts, runner, job)
     return RedirectResponse(f"/design?job={job}", 303)
 
 

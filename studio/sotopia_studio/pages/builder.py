@@ -273,7 +273,7 @@ async def change(request: Request, parts: ServicesDep, runner: Runner, identity:
     if study is not None and not review.form.problems and action == "try":
         await trials.begin(parts.database, parts.settings, study, runner.id, f"/studies/drafts/{identity}")
         return RedirectResponse("/study", 303)
-    if not review.form.problems and action == "file":
+    if study is not None and action == "file":  # also of a study whose runs are in another studio
         return RedirectResponse(f"/studies/drafts/{identity}/study.yaml", 303)
     return await _page(request, parts, identity, sent, review, status=422 if review.form.problems else 200)
 

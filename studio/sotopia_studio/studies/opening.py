@@ -41,8 +41,6 @@ async def open_study(database: Database, settings: ServiceSettings, study: AnySt
         UnknownNameError: a name is unknown.
     """
     items = await planned(database, settings, study)
-    if not items:
-        raise InvalidValueError("the study has no assignments", field="runs" if study.kind == "annotate" else "tasks")
     async with database.write() as connection:
         identity = await studies.add(connection, study.name, study.kind, study.model_dump_json(), owner)
         await studies.add_assignments(connection, identity, items)
@@ -53,9 +51,13 @@ async def planned(database: Database, settings: ServiceSettings, study: AnyStudy
     """Returns the assignments of a study; raises the errors of :func:`open_study` on its settings."""
     await names.checked(settings, lambda: _check(settings, study))
     if isinstance(study, PlayStudy):
-        return await asyncio.to_thread(play.plan, study)
-    async with database.read() as connection:
-        return await rating.plan(connection, study)
+        items = await asyncio.to_thread(play.plan, study)
+    else:
+        async with database.read() as connection:
+            items = await rating.plan(connection, study)
+    if not items:
+        raise InvalidValueError("the study has no assignments", field="runs" if study.kind == "annotate" else "tasks")
+    return items
 
 
 def _check(settings: ServiceSettings, study: AnyStudy) -> None:

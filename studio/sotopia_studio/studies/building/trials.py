@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_studio.auth import SCOPES, Principal
-from sotopia_studio.problems import ConflictError, MissingError
+from sotopia_studio.problems import MissingError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episode_lists, studies, tables
 from sotopia_studio.store.engine import Database
@@ -42,8 +42,6 @@ class Trial:
 async def begin(database: Database, settings: ServiceSettings, study: AnyStudy, owner: str, back: str) -> None:
     """Begins a trial of a study in place of the owner's earlier one; raises the errors of opening a study."""
     items = await opening.planned(database, settings, study)
-    if not items:
-        raise ConflictError("there is nothing to try yet: the study has no assignments")
     trial = study.model_copy(update={"name": f"trial-{secrets.token_hex(6)}"})
     async with database.write() as connection:
         await remove(connection, owner)

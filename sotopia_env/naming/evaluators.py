@@ -166,6 +166,22 @@ def _with_probes(spec: str, moments: str) -> str | None:
     return "+".join(_probing(name, moments) for name in names)
 
 
+def probe_of(spec: str) -> str:
+    """Returns when the member ``facts`` of an evaluator asks the seats: ``end``, ``turns``, or ``none``.
+
+    ``none`` also without such a member, and where an ``interviewee`` answers in place of the seats.
+    """
+    head, _ = split_options(spec)
+    if call := split_call(head):
+        return probe_of(call[1])
+    for name in split(spec, "+"):
+        head, options = split_options(name)
+        if head == _FACTS:
+            present = dict(part.partition("=")[::2] for part in split(options)) if options else {}
+            return "none" if "interviewee" in present else present.get("probe", "end")
+    return "none"
+
+
 def _probing(name: str, moments: str) -> str:
     """The name of one evaluator; changed if it is ``facts``."""
     head, options = split_options(name)

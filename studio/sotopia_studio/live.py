@@ -23,7 +23,7 @@ from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import JsonObject, Record, read_record
 from sotopia_env.world import Action, Evaluator, Observation, Rules, Task
 from sotopia_env.world.action import NO_ACTION, ActionType
-from sotopia_env.world.answers import PARTICIPANT
+from sotopia_env.world.answers import PARTICIPANT, Belief
 from sotopia_env.world.episode import Episode, Generation, PolicyInfo
 from sotopia_env.world.play.policy import Decision, Policy
 from sotopia_env.world.play.table import Table
@@ -124,6 +124,7 @@ class LiveEpisode:
         turns: list[event_records.AppendedTurn] = []
         answers: list[event_records.RecordedAnswer] = []
         leaving: set[str] = set()
+        beliefs: list[Belief] = []
         log = await events.read(connection, episode)
         for event in log:
             where = f"episode {episode}, event {event.number}"
@@ -131,6 +132,8 @@ class LiveEpisode:
                 turns.append(read_record(event_records.AppendedTurn, event.payload, where))
             elif event.kind == "answer":
                 answers.append(read_record(event_records.RecordedAnswer, event.payload, where))
+            elif event.kind == event_records.BELIEFS:
+                beliefs += read_record(event_records.RecordedBeliefs, event.payload, where).beliefs
             elif event.kind == LEAVING:
                 leaving.add(read_record(event_records.Departure, event.payload, where).agent)
         people = await episodes.participants(connection, episode)
@@ -144,6 +147,7 @@ class LiveEpisode:
             policies=tuple(spec.person(agent, people.get(agent, "")) for agent in spec.people),
             turns=tuple(item.turn for item in turns),
             errors=tuple(error for item in turns for error in item.errors),
+            beliefs=tuple(beliefs),
         )
         table = Table.resume(record)
         # Answers of earlier rounds have become turns; only those of the present round are still pending.

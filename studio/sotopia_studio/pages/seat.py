@@ -46,6 +46,7 @@ from sotopia_studio.live import LiveEpisode
 from sotopia_studio.pages.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
+from sotopia_studio.pages.seats.beliefs import belief_questions, record_beliefs
 from sotopia_studio.pages.seats.waiting import absences, wait_of
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
@@ -54,6 +55,8 @@ from sotopia_studio.studies.building import trials
 from sotopia_studio.work.standing import Standing, beat, is_shared, standing_of
 
 router = APIRouter()
+_PROBE = ":beliefs"
+"""What the name of a draft of beliefs has besides that of a turn's draft."""
 _PAUSE = 2.0
 """Seconds without an event after which a stream looks whether anybody works on the episode."""
 
@@ -201,7 +204,9 @@ async def _show(
     async with parts.database.read() as connection:
         standing = await standing_of(connection, state.id, live.ADVANCE)
         if fields is None:
-            fields = await drafts.load(connection, person.id, _form(state.id, agent, len(state.table.turns)))
+            form = _form(state.id, agent, len(state.table.turns))
+            fields = await drafts.load(connection, person.id, form)
+            fields |= await drafts.load(connection, person.id, form + _PROBE)
     seat = seat_page(state, agent)
     return render(
         request,
@@ -215,6 +220,7 @@ async def _show(
         problem=problem,
         # A new idempotency key for each form: a double click sends it twice and has one effect.
         key=secrets.token_urlsafe(12),
+        beliefs=belief_questions(state, agent),
         wait=wait_of(state, agent, standing),
         absences=absences(state, agent, standing),
         now=time.time(),
@@ -326,6 +332,24 @@ async def leave(parts: ServicesDep, person: Sitter, episode: str, agent: str) ->
     return RedirectResponse(f"/seat/{episode}/{agent}", 303)
 
 
+@router.post("/seat/{episode}/{agent}/beliefs")
+async def believe(
+    request: Request, parts: ServicesDep, person: Sitter, fields: Fields, episode: str, agent: str
+) -> Response:
+    """Records what the person believes about the facts, beside the episode."""
+    template, part = ("_seat.html", "/view") if "hx-request" in request.headers else ("seat.html", "")
+    try:
+        async with parts.database.write() as connection:
+            state = await _load(connection, episode, agent, lock=True)
+            await record_beliefs(connection, state, agent, fields)
+            await drafts.clear(connection, person.id, _form(episode, agent, len(state.table.turns)) + _PROBE)
+    except (InvalidValueError, ConflictError) as error:
+        status = 409 if isinstance(error, ConflictError) else 422
+        return await _show(request, parts, person, state, agent, template=template, problem=str(error), status=status)
+    await parts.hub.notify(episode)
+    return RedirectResponse(f"/seat/{episode}/{agent}{part}", 303)
+
+
 @router.post("/seat/{episode}/{agent}/steer")
 async def steer(
     request: Request, parts: ServicesDep, _: Sitter, episode: str, agent: str, by_person: Annotated[bool, Form()]
@@ -351,9 +375,10 @@ async def keep_draft(parts: ServicesDep, person: Sitter, fields: Fields, episode
     """Saves the draft of a turn."""
     sent = fields.pop("turn", "")
     typed = {name: value for name, value in fields.items() if name not in ("key", "opened", "form")}
+    probe = _PROBE if fields.get("form") == "beliefs" else ""
     async with parts.database.write() as connection:
         turn = (await events.row_of(connection, episode)).turns
         # A draft of an earlier turn may arrive late and must not appear in the next one.
         if sent == str(turn):
-            await drafts.save(connection, person.id, _form(episode, agent, turn), typed)
+            await drafts.save(connection, person.id, _form(episode, agent, turn) + probe, typed)
     return Response(status_code=204)

@@ -15,12 +15,15 @@ from pydantic import Field
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.world import Action
 from sotopia_env.world.action import Advice
+from sotopia_env.world.answers import Belief
 from sotopia_env.world.episode import EpisodeError, Generation, RecordedTurn
 from sotopia_env.world.play.table import Table
 from sotopia_studio.store.events import Event
 
 ADVICE, STEERING = "advice", "steering"
 """The kinds of the events of assistance; the other seats may not know of them."""
+BELIEFS = "beliefs"
+"""The kind of the event of a person's answers to a probe; no seat may know of it."""
 
 
 class RecordedAnswer(Record):
@@ -38,6 +41,12 @@ class AppendedTurn(Record):
 
     turn: RecordedTurn
     errors: tuple[EpisodeError, ...] = ()
+
+
+class RecordedBeliefs(Record):
+    """A person's answers to a probe as an event; they are stored beside the turns."""
+
+    beliefs: tuple[Belief, ...]
 
 
 class Departure(Record):
@@ -108,7 +117,7 @@ class Steering(Record):
 def concerns(event: Event, agent: str) -> bool:
     """Whether the person in a seat may know of an event: assistance is known to nobody but whom it helps."""
     if event.kind not in (ADVICE, STEERING):
-        return True
+        return event.kind != BELIEFS
     where = f"event {event.number}"
     if event.kind == ADVICE:
         return read_record(RecordedAdvice, event.payload, where).agent == agent

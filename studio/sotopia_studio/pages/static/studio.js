@@ -25,6 +25,22 @@ for (const slider of document.querySelectorAll("input[data-output]")) {
   show();
 }
 
+// Sliders of one question are a distribution: each shows its share, and none means that the answer is unknown.
+function shares(question) {
+  const sliders = [...question.querySelectorAll("input[type=range]")];
+  const total = sliders.reduce((sum, slider) => sum + Number(slider.value), 0);
+  for (const slider of sliders) {
+    const share = total ? `${Math.round((100 * slider.value) / total)} %` : "unknown";
+    slider.parentElement.querySelector("output").textContent = share;
+    slider.setAttribute("aria-valuetext", share);
+  }
+}
+document.addEventListener("input", (event) => {
+  const question = event.target.closest("[data-shares]");
+  if (question) shares(question);
+});
+document.querySelectorAll("[data-shares]").forEach(shares);
+
 // A live part of a page asks for itself anew whenever the server says that something has changed, and sends its form
 // without leaving the page.
 for (const part of document.querySelectorAll("[data-live]")) {
@@ -38,8 +54,8 @@ for (const part of document.querySelectorAll("[data-live]")) {
     if (!state) return location.reload(); // such as after a login that has run out: the server says so
     if (Number(state.dataset.number) < shown()) return; // a later answer has overtaken this one
     const turns = part.querySelectorAll(".turn").length;
-    const form = part.querySelector("form[data-draft]");
-    if (form && !form.dataset.sent) unsent = form.elements.argument.value;
+    const form = part.querySelector("form.answer");
+    if (form?.elements.argument && !form.dataset.sent) unsent = form.elements.argument.value;
     // Morphing keeps equal nodes, and with them the focus and a screen reader's place. The form of the same turn is
     // skipped (`morphSkip` in base.html), so that nothing changes under the hands of a person who is typing.
     await htmx.swap({ target: part, sourceElement: part, text, swap: "innerMorph" });
@@ -48,6 +64,7 @@ for (const part of document.querySelectorAll("[data-live]")) {
     const news = [...part.querySelectorAll(".turn")].slice(turns);
     news.forEach((turn) => turn.classList.add("new"));
     if (news.length) toNewest(part);
+    part.querySelectorAll("[data-shares]").forEach(shares);
     takeUp(part);
   };
   source.addEventListener("message", (event) => {
@@ -100,6 +117,7 @@ document.addEventListener("click", (event) => {
 
 // The newest words in view: all of them, or their beginning where they are too long for it.
 function toNewest(part) {
+  part.querySelector(".composer").scrollTop = 0;
   const [talk, turn] = [part.querySelector(".talk"), [...part.querySelectorAll(".turn")].at(-1)];
   talk.scrollTop = 0; // its end, since it is a reversed column; there it stays while the form grows
   turn?.scrollIntoView({ block: turn.offsetHeight < talk.clientHeight ? "nearest" : "start" });

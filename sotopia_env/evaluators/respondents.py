@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sotopia_env.foundation.errors import check_members
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.world.answers import Configured
 from sotopia_env.world.episode import Episode, PolicyInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Respondent:
+    """Who answers for a seat.
+
+    Attributes:
+        agent: the seat.
+        name: the name of the policy that answers, or that played and is not available; empty if unknown.
+        policy: the policy; ``None`` if none is available.
+        absence: why nobody answers, where nobody does.
+    """
+
+    agent: str
+    name: str
+    policy: Configured | None
+    absence: str = ""
 
 
 class Respondents:
@@ -51,16 +69,14 @@ class Respondents:
         info = _info(episode, agent)
         return None if info is None else self._policies.get(_identity(info))
 
-    def name(self, episode: Episode, agent: str) -> str:
-        """Returns the name of the policy that answers, or that played and is not available; empty if unknown."""
-        source = self.policy(episode, agent) or _info(episode, agent)
-        return "" if source is None else source.name
-
-
-def absence(episode: Episode, agent: str) -> str:
-    """Returns why no policy answers for a seat."""
-    info = _info(episode, agent)
-    return "no policy is recorded for the seat" if info is None else f"the policy {info.name!r} is not available"
+    def respondent(self, episode: Episode, agent: str) -> Respondent:
+        """Returns who answers for a seat of a recorded episode."""
+        policy, info = self.policy(episode, agent), _info(episode, agent)
+        if policy is not None:
+            return Respondent(agent, policy.name, policy)
+        if info is None:
+            return Respondent(agent, "", None, "no policy is recorded for the seat")
+        return Respondent(agent, info.name, None, f"the policy {info.name!r} is not available")
 
 
 def _info(episode: Episode, agent: str) -> PolicyInfo | None:

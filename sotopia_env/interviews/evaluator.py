@@ -1,8 +1,10 @@
 """The interview after an episode: participants on goals and private information, judges on goals (AgentSense §3.4).
 
-Each seat's own policy is asked, as its character and with its own view. Questions are asked one at a time, because one
-question may reveal the answer to another: those on others' goals would help with those on private information. Missing
-answers are recorded with the reason. Those on goals are left out of means; those on private information count as wrong.
+Participants are asked in a probe at the end (:mod:`sotopia_env.evaluators.probes.asking`) whose answers are single
+options. Each seat's own policy is asked, as its character and with its own view. Questions are asked one at a time,
+because one may reveal the answer to another: those on others' goals would help with those on private information.
+Missing answers are recorded with the reason. Those on goals are left out of means; those on private information count
+as wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from sotopia_env.chat_model.protocol import ChatModel
 from sotopia_env.evaluators.evaluator import Basis
 from sotopia_env.evaluators.judge.prompt import fingerprint
 from sotopia_env.evaluators.judge.question import AskingEvaluator, Manner, check_model, tag
-from sotopia_env.evaluators.respondents import Respondents, absence
+from sotopia_env.evaluators.probes.asking import tables_of
+from sotopia_env.evaluators.respondents import Respondents
 from sotopia_env.foundation.errors import (
     DamagedRecordError,
     EvaluationError,
@@ -47,11 +50,10 @@ from sotopia_env.world.answers import (
     information_values,
     is_majority,
 )
-from sotopia_env.world.dynamics import EpisodeState
-from sotopia_env.world.episode import Episode, Evaluation, Score, replay_turns
+from sotopia_env.world.episode import Episode, Evaluation, Score
 from sotopia_env.world.interview import Question
-from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import goal_truth, outcome_of
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import CustomDimension, Dimension
 from sotopia_env.world.scenario import Task
 
@@ -174,8 +176,8 @@ class InterviewEvaluator(AskingEvaluator):
         outcome = _tested_outcome(episode)
         work = []
         if View.SELF in self.views or View.OTHER in self.views:
-            state = _end_state(episode)
-            work += [self._participant(episode, state, seat) for seat in range(len(task.agents))]
+            table = _ended_table(episode)
+            work += [self._participant(episode, table, seat) for seat in range(len(task.agents))]
         if View.EXTERNAL in self.views:
             judges = range(len(self.judges))
             work += [self._judge(episode, number, about) for about in task.agents for number in judges]
@@ -192,22 +194,21 @@ class InterviewEvaluator(AskingEvaluator):
             answers=answers,
         )
 
-    async def _participant(self, episode: Episode, state: EpisodeState, seat: int) -> list[InterviewAnswer]:
+    async def _participant(self, episode: Episode, table: Table, seat: int) -> list[InterviewAnswer]:
         task = episode.task
-        agent = task.agents[seat]
-        policy, by = self._respondents.policy(episode, agent), self._respondents.name(episode, agent)
-        observation = observe(state, agent, episode.own_messages(agent))
+        who = self._respondents.respondent(episode, task.agents[seat])
+        observation = table.observe(who.agent)
         answers = []
         for item in _items(task, seat, episode.seed, self.views):
-            if policy is None:
-                reply = InterviewReply(reason=absence(episode, agent), asked=False)
+            if who.policy is None:
+                reply = InterviewReply(reason=who.absence, asked=False)
             else:
-                seed = _seed(episode.seed, task.id, agent, item.view, item.about, item.index)
+                seed = _seed(episode.seed, task.id, who.agent, item.view, item.about, item.index)
                 try:
-                    reply = await answer_of(policy, observation, item.question, seed)
+                    reply = await answer_of(who.policy, observation, item.question, seed)
                 except PolicyError as error:
-                    raise EvaluationError(f"{self._name}: {agent}: {error}") from error
-            answers.append(_answer(task, agent, by, item, reply))
+                    raise EvaluationError(f"{self._name}: {who.agent}: {error}") from error
+            answers.append(_answer(task, who.agent, who.name, item, reply))
         return answers
 
     async def _judge(self, episode: Episode, number: int, about: str) -> list[InterviewAnswer]:
@@ -320,9 +321,9 @@ def _mean(goals: Iterable[Sequence[bool]]) -> float | None:
     return statistics.fmean(shares) if shares else None
 
 
-def _end_state(episode: Episode) -> EpisodeState:
+def _ended_table(episode: Episode) -> Table:
     try:
-        return replay_turns(episode)
+        return next(tables_of(episode))
     except DamagedRecordError as error:
         raise EvaluationError(f"interview: {error}") from error
 

@@ -40,6 +40,8 @@ class View(StrEnum):
 
 YES, NO = "yes", "no"
 YES_NO = (YES, NO)
+_INTERVIEW_SAMPLES = 8
+"""The number of answers that a policy draws which states beliefs by shares."""
 MOST_OPTIONS = len(string.ascii_uppercase)
 """The maximum number of options that letters can name."""
 
@@ -142,11 +144,31 @@ class Interviewee(Configured, Protocol):
 async def answer_of(
     policy: Configured, observation: Observation, question: InterviewQuestion, seed: int
 ) -> InterviewReply:
-    """Returns the policy's answer; a reply without a choice if the policy does not answer questions."""
+    """Returns the policy's answer; without one, a reply without a choice.
+
+    A policy that states beliefs and has no method ``answer`` chooses the option of the highest probability.
+    """
     if isinstance(policy, Interviewee):
         return await policy.answer(observation, question, seed)
+    if hasattr(policy, "believe"):
+        replies = beliefs_of(policy, observation, [_as_variable(question)], seed, _INTERVIEW_SAMPLES)
+        (reply,) = replies if isinstance(replies, list) else await replies
+        return _likeliest(reply, question)
     # ``asked=False``: nobody could answer, so the question does not count as wrong.
     return InterviewReply(reason=f"the policy {policy.name!r} answers no questions", asked=False)
+
+
+def _as_variable(question: InterviewQuestion) -> PublicVariable:
+    return PublicVariable(question.text, question.options, "question", question.about, question.text, evidence=False)
+
+
+def _likeliest(reply: BeliefReply, question: InterviewQuestion) -> InterviewReply:
+    if reply.probabilities is None:
+        return InterviewReply(reason=reply.reason, asked=reply.asked)
+    shares = [reply.probabilities[option] for option in question.options]
+    if shares.count(max(shares)) > 1:
+        return InterviewReply(reason="the belief has no one likeliest option")
+    return InterviewReply(shares.index(max(shares)))
 
 
 class InterviewAnswer(Record):

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from sotopia_env.evaluators.probes.trust import trust_questions
-from sotopia_env.evaluators.respondents import Respondents, absence
-from sotopia_env.foundation.errors import DamagedRecordError, Verbatim
+from sotopia_env.evaluators.respondents import Respondent, Respondents
+from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, Verbatim
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.outcomes.facts import Distribution, Facts, PublicVariable, beliefs
 from sotopia_env.outcomes.protocols.statements import WithFacts
-from sotopia_env.world.answers import Belief, BeliefReplies, BeliefReply, Configured, beliefs_of
+from sotopia_env.world.answers import Belief, BeliefReplies, BeliefReply, beliefs_of
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.play.policy import turn_seed
 from sotopia_env.world.play.recorded import states
@@ -135,7 +135,7 @@ async def probe(
     probes: list[tuple[_Seat, int, tuple[PublicVariable, ...]]] = []
     replies: list[list[BeliefReply]] = []
     waiting: dict[int, Coroutine[Any, Any, list[BeliefReply]]] = {}
-    for table in _tables(episode, every=moments == "turns"):
+    for table in tables_of(episode, every=moments == "turns"):
         turns = len(table.state.turns)
         coming = coming_choices(episode.task, table.state.table) if choices else ()
         for seat in seats:
@@ -152,16 +152,24 @@ async def probe(
     return tuple([belief for probed, answer in pairs for belief in probed[0].beliefs(*probed[1:], answer)])
 
 
-def _tables(episode: Episode, every: bool) -> Iterator[Table]:
-    """Yields one table in the state at the end, and with ``every`` also in all states before."""
-    for table in states(episode):
-        turns = len(table.state.turns)
-        if turns == len(episode.turns) and table.state.turns != episode.plain_turns:
-            raise DamagedRecordError(
-                field=f"episode {episode.key!r}", expected="the turns that its actions lead to", got=Verbatim("others")
-            )
-        if every or turns == len(episode.turns):
-            yield table
+def tables_of(episode: Episode, every: bool = False) -> Iterator[Table]:
+    """Yields one table in the state at the end, and with ``every`` also in all states before.
+
+    Raises:
+        DamagedRecordError: the record contradicts the rules.
+    """
+    end, where = len(episode.turns), f"episode {episode.key!r}"
+    try:
+        for table in states(episode):
+            turns = table.state.turns
+            if len(turns) == end and turns != episode.plain_turns:
+                raise DamagedRecordError(
+                    expected="the turns that its actions lead to", got=Verbatim("others"), where=where
+                )
+            if every or len(turns) == end:
+                yield table
+    except InvalidValueError as error:  # another actor's turn, a turn after the end
+        raise DamagedRecordError.of(error, within="turns", where=where) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,38 +178,34 @@ class _Seat:
 
     Attributes:
         form: the person's answers by the number of turns and the name of the variable; empty for a policy.
-        absence: why nobody answers, where nobody does.
     """
 
-    agent: str
+    who: Respondent
     number: int
     questions: SeatQuestions
-    name: str
-    policy: Configured | None
     form: Mapping[tuple[int, str], Belief]
-    absence: str
     samples: int
 
     def answer(self, table: Table, variables: Sequence[PublicVariable]) -> BeliefReplies:
         """The replies in the present state of the table, or a coroutine that returns them."""
         turns = len(table.state.turns)
-        if self.policy is None:
+        if self.who.policy is None:
             return [self._written(turns, variable) for variable in variables]
         seed = turn_seed(table.state.seed, turns, self.number)
-        return beliefs_of(self.policy, table.observe(self.agent), variables, seed, self.samples)
+        return beliefs_of(self.who.policy, table.observe(self.who.agent), variables, seed, self.samples)
 
     def _written(self, turns: int, variable: PublicVariable) -> BeliefReply:
         belief = self.form.get((turns, variable.name))
         if belief is None:
-            return BeliefReply(reason=self.absence, asked=False)
+            return BeliefReply(reason=self.who.absence, asked=False)
         return BeliefReply(belief.probabilities, belief.samples, belief.reason, belief.asked)
 
     def beliefs(self, turns: int, variables: Sequence[PublicVariable], replies: list[BeliefReply]) -> Iterator[Belief]:
         """The replies as records."""
         for variable, reply in zip(variables, replies, strict=True):
             yield Belief(
-                respondent=self.agent,
-                by=self.name,
+                respondent=self.who.agent,
+                by=self.who.name,
                 turns=turns,
                 variable=variable.name,
                 control=variable is self.questions.control,
@@ -218,11 +222,11 @@ def _seat(episode: Episode, respondents: Respondents, agent: str, questions: Sea
     for belief in own:
         _check_form(episode, belief)
     form = {(belief.turns, belief.variable): belief for belief in own}
-    # Found once per episode: a policy is compared with the record by all of its parameters.
-    policy = None if form else respondents.policy(episode, agent)
-    reason = "" if policy else "the person was not asked at this moment" if form else absence(episode, agent)
-    name = own[0].by if own else policy.name if policy is not None else respondents.name(episode, agent)
-    return _Seat(agent, episode.task.seat_of[agent], questions, name, policy, form, reason, samples)
+    if form:
+        who = Respondent(agent, own[0].by, None, "the person was not asked at this moment")
+    else:
+        who = respondents.respondent(episode, agent)
+    return _Seat(who, episode.task.seat_of[agent], questions, form, samples)
 
 
 def _check_form(episode: Episode, belief: Belief) -> None:

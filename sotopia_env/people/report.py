@@ -62,7 +62,7 @@ def agreement_report(result: HumanAgreement) -> Report:
         ],
         sheets=[judges, *_details(result), _between_judges(result)],
         content=_content(result),
-        charts=lambda: {"differences": _difference_chart(result)},
+        charts=lambda: _charts(result),
     )
 
 
@@ -315,6 +315,41 @@ def _content(result: HumanAgreement) -> dict[str, Any]:
     for name in ("by_dimension", "overall", "annotators", "all_annotators", "ranges", "differences", "between_judges"):
         content[name] = [asdict(row) for row in getattr(result, name)]
     return content
+
+
+def _charts(result: HumanAgreement) -> dict[str, Figure]:
+    charts = {"annotators": _reliability_chart(result)}
+    return charts | ({"differences": _difference_chart(result)} if result.judges else {})
+
+
+def _reliability_chart(result: HumanAgreement) -> Figure:
+    """Krippendorff's alpha of the annotators on every dimension, with its 95 % interval, after and before the rules."""
+    rows = [row for row in result.annotators if row.dimension != MEAN]
+    before = {row.dimension: row for row in result.all_annotators}
+    with paper_style():
+        figure = new_figure(PAGE_WIDTH, 0.32 * len(rows) + 1.1)
+        axes = figure.add_subplot()
+        for shift, colour, label, group in (
+            (-0.13, "C0", "after the quality rules", rows),
+            (0.13, "0.6", "before", [before[row.dimension] for row in rows]),
+        ):
+            for place, alpha in enumerate(row.alpha for row in group):
+                if alpha.value is not None:
+                    axes.plot([alpha.value], [place + shift], "o", color=colour, label=label, markersize=4)
+                if alpha.low is not None and alpha.high is not None:
+                    axes.plot([alpha.low, alpha.high], [place + shift] * 2, color=colour, linewidth=1.2)
+        missing = {row.dimension for row in rows if row.alpha.value is None}
+        labels = [row.dimension.replace("_", " ") + " (n/a)" * (row.dimension in missing) for row in rows]
+        axes.set_yticks(range(len(rows)), labels)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.axvline(0, color="black", linewidth=0.6)
+        low, high = axes.get_xlim()
+        axes.set_xlim(min(low, -0.05), max(high, 1.0))
+        axes.set_xlabel("Krippendorff's alpha (1: the same scores, 0: as by chance)")
+        handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        if handles:
+            figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2)
+    return figure
 
 
 def _difference_chart(result: HumanAgreement) -> Figure:

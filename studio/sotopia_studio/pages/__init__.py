@@ -1,6 +1,7 @@
 """The pages: Jinja templates with htmx, without a build step and without requests to other servers."""
 
 from sotopia_studio.pages import (
+    board,
     builder,
     episodes,
     home,
@@ -13,5 +14,5 @@ from sotopia_studio.pages import (
 )
 from sotopia_studio.pages.workbench import compare, design, simulate
 
-MODULES = (home, login, simulate, design, episodes, runs, compare, library, participant, seat, builder, studies)
+MODULES = (board, home, login, simulate, design, episodes, runs, compare, library, participant, seat, builder, studies)
 ROUTERS = tuple(module.router for module in MODULES)

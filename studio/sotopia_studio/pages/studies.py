@@ -6,16 +6,14 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
+from markupsafe import Markup
 
-from sotopia_env.foundation.errors import SotopiaError
 from sotopia_studio.api import studies as api
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import ServicesDep, public_address
+from sotopia_studio.pages.board import board_html
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.store import studies
-from sotopia_studio.studies import agreement as agreements
-from sotopia_studio.studies import play
-from sotopia_studio.studies.settings import AnnotateStudy, PlayStudy
 
 router = APIRouter()
 
@@ -36,22 +34,12 @@ async def one(request: Request, parts: ServicesDep, _: Reader, name: str) -> Res
 
 
 async def _page(request: Request, parts: ServicesDep, name: str, links: list[str]) -> Response:
-    await api.prepare(parts, name)
-    async with parts.database.write() as connection:
+    board = await board_html(parts, name)
+    async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
-        study = api.settings_of(row)
-        if isinstance(study, PlayStudy):
-            await play.settle(connection, study, row.id)
-        people = await studies.participants(connection, row.id)
         progress = await studies.progress(connection, row.id)
-        agreement = ""
-        if isinstance(study, AnnotateStudy):
-            try:
-                agreement = (await agreements.agreement(connection, study, row)).text()
-            except SotopiaError as error:  # no annotations yet, or too few to compare
-                agreement = str(error)
     address = f"{public_address(request)}/join/{row.name}"
-    values = {"row": row, "study": study, "people": people, "progress": progress, "agreement": agreement}
+    values = {"row": row, "study": api.settings_of(row), "progress": progress, "board": Markup(board)}
     return render(request, "study.html", address=address, links=links, **values)
 
 

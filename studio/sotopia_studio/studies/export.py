@@ -95,7 +95,7 @@ KEYS: tuple[Column[ResultEntry], ...] = (
         "how the item, or the participation as a whole, ended",
         "choice",
         lambda e: e.person.state if e.assignment is None else e.assignment.state,
-        "of an item: done, rejected (by a quality rule), dropped (no answer in time)",
+        "of an item: done, rejected (by a quality rule), dropped (no answer in time), failed (a model did not answer)",
     ),
     _key("seconds", "time that the person took for a form", "number", _of_assignment("seconds"), "seconds"),
     _key("episode", "id of the conversation, for its record and its turns", "text", lambda e: e.answers.get("episode")),
@@ -188,7 +188,7 @@ async def tables_of(connection: AsyncConnection, row: Any) -> StudyTables:
     people = {person.id: _whole(row.name, study, person) for person in await studies.participants(connection, row.id)}
     items: list[ResultEntry] = []
     records: dict[str, Episode] = {}
-    for assignment in await studies.assignments(connection, row.id, "done", "rejected", "dropped"):
+    for assignment in await studies.assignments(connection, row.id, "done", "rejected", "dropped", "failed"):
         answers = parse_json(assignment.answers, "assignment")
         entry = replace(people[assignment.participant], assignment=assignment, answers=answers)
         if isinstance(study, PlayStudy):

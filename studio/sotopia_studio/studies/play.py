@@ -29,6 +29,9 @@ from sotopia_studio.studies.settings import PERSON, PlayStudy, ValidateStudy
 _HERE = 30.0
 """Seconds without a request from the waiting page after which a person counts as absent."""
 
+_MOST_FAILURES = 2
+"""The number of failed conversations after which a person is asked for no other one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -108,7 +111,8 @@ async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, pe
         return await _playing(connection, study, study_id, person, assignment, answers)
     if (interview := await _interview(connection, study, study_id, person.id)) is not None:
         return interview
-    if await studies.done_by(connection, study_id, person.id) >= study.per_person:
+    failed = await studies.assignments(connection, study_id, "failed", participant=person.id)
+    if len(failed) >= _MOST_FAILURES or await studies.done_by(connection, study_id, person.id) >= study.per_person:
         return Stage("over")
     until = time.time() + study.wait_seconds
     if assignment is None:
@@ -247,6 +251,13 @@ async def _playing(
     episode = await live.LiveEpisode.load(connection, answers["episode"])
     if not episode.ended:
         return Stage("seat", assignment, answers)
+    if episode.status in ("failed", "stopped"):
+        # Through no fault of the person, who goes on with another conversation; this one is planned again.
+        seats = await _seats(connection, study_id, assignment.item)
+        await studies.change_assignment(connection, assignment.id, state="failed", finished=time.time())
+        if not any(seat.state == "failed" for seat in seats):  # once for all seats of the conversation
+            await _plan_again(connection, study, study_id, assignment)
+        return await stage(connection, study, study_id, person)
     if dropped_out(episode, answers["agent"]):
         await studies.change_assignment(connection, assignment.id, state="dropped", finished=time.time())
         await studies.change_participant(connection, person.id, state="dropped")

@@ -1,0 +1,96 @@
+"""The researcher's pages on a study that is going on: the live board, and the agreement of annotators."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, Response
+
+from sotopia_env.foundation.errors import SotopiaError, UnknownNameError
+from sotopia_env.reports.charts import figure_bytes
+from sotopia_env.reports.sheet import Report
+from sotopia_studio.answers import status_of
+from sotopia_studio.api import studies as api
+from sotopia_studio.auth import Reader
+from sotopia_studio.context import Services, ServicesDep
+from sotopia_studio.pages.rendering import fragment, render
+from sotopia_studio.store import studies
+from sotopia_studio.studies import agreement as agreements
+from sotopia_studio.studies import play
+from sotopia_studio.studies.board import LOST, STAGES, board_of, minutes
+from sotopia_studio.studies.settings import PlayStudy
+
+router = APIRouter()
+PERIOD = 2
+"""Seconds between two looks at a study; all who watch it share one."""
+
+
+async def board_html(parts: Services, name: str) -> str:
+    """Returns the board of a study, rendered at most once in a period for all who watch it."""
+    return await parts.hub.once(("board", name, int(time.time() / PERIOD)), partial(_board, parts, name))
+
+
+async def _board(parts: Services, name: str) -> str:
+    await api.prepare(parts, name)
+    async with parts.database.write() as connection:
+        row = await studies.by_name(connection, name)
+        study = api.settings_of(row)
+        if isinstance(study, PlayStudy):
+            # After people have closed the browser, no request of theirs records how their conversations ended.
+            await play.settle(connection, study, row.id)
+    async with parts.database.read() as connection:
+        board = await board_of(connection, study, row.id)
+        values: dict[str, Any] = {"row": row, "board": board, "progress": await studies.progress(connection, row.id)}
+    lost = sum(board.stages.get(stage, 0) for stage in LOST)
+    return fragment("_study_board.html", stages=STAGES, lost_stages=LOST, lost=lost, minutes=minutes, **values)
+
+
+@router.get("/studies/{name}/board")
+async def board(parts: ServicesDep, _: Reader, name: str) -> HTMLResponse:
+    """The part of a study's page that changes."""
+    return HTMLResponse(await board_html(parts, name))
+
+
+async def _report(parts: Services, name: str) -> Report:
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+        return await agreements.agreement(connection, api.annotate_only(row), row)
+
+
+@router.get("/studies/{name}/agreement")
+async def agreement(request: Request, parts: ServicesDep, _: Reader, name: str) -> Response:
+    """The agreement of annotators with each other and with judges: tables with intervals, and pictures."""
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+        study = api.annotate_only(row)
+    report, problem, status = None, "", 200
+    try:
+        report = await _report(parts, name)
+    except SotopiaError as error:  # no annotations yet, or too few to compare
+        problem, status = str(error), status_of(error)
+    return render(
+        request,
+        "agreement.html",
+        status if status != 422 else 200,
+        row=row,
+        study=study,
+        problem=problem,
+        parts=[] if report is None else [part for part in report.parts if part],
+        charts=[] if report is None else list(await asyncio.to_thread(report.charts)),
+    )
+
+
+@router.get("/studies/{name}/agreement.svg")
+async def agreement_chart(
+    parts: ServicesDep, _: Reader, name: str, chart: Annotated[str, Query(max_length=80)]
+) -> Response:
+    """A picture of the agreement."""
+    report = await _report(parts, name)
+    charts = await asyncio.to_thread(report.charts)
+    if chart not in charts:
+        raise UnknownNameError(field="chart", got=chart, valid=list(charts))
+    return Response(await asyncio.to_thread(figure_bytes, charts[chart], "svg"), media_type="image/svg+xml")

@@ -325,6 +325,7 @@ def _charts(result: HumanAgreement) -> dict[str, Figure]:
 def _reliability_chart(result: HumanAgreement) -> Figure:
     """Krippendorff's alpha of the annotators on every dimension, with its 95 % interval, after and before the rules."""
     rows = [row for row in result.annotators if row.dimension != MEAN]
+    rows = [row for row in rows if row.seats] or rows  # those that were annotated, if any was
     before = {row.dimension: row for row in result.all_annotators}
     with paper_style():
         figure = new_figure(PAGE_WIDTH, 0.32 * len(rows) + 1.1)

@@ -200,6 +200,7 @@ def test_two_annotators_and_their_agreement(browser: Browser, studio: Served) ->
         expect(reader.get_by_text("COMPLETED")).to_be_visible()
         assert complaints == []
     page.reload()
-    expect(page.get_by_role("heading", name="Agreement")).to_be_visible()
     expect(page.get_by_text("2 of 2 done")).to_be_visible()
     page.screenshot(path=studio.folder / "study.png", full_page=True)
+    page.get_by_role("link", name="Agreement").click()
+    expect(page.get_by_role("heading", name="Agreement")).to_be_visible()

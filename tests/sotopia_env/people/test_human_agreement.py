@@ -319,7 +319,7 @@ def test_without_any_score(tmp_path: Path) -> None:
     assert all(r.same.value is None for r in result.annotators)
     assert "no seat was scored by two annotators; hand every episode to two or more" in agreement_report(result).text()
     assert json.loads(agreement_report(result).json())["overall"][0]["within_sd"]["reason"] == "no dimension has one"
-    assert len(agreement_report(result).write(tmp_path / "report")) == 10
+    assert len(agreement_report(result).write(tmp_path / "report")) == 11
 
 
 def test_a_run_without_evaluations_still_tells_how_annotators_agree(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ document.addEventListener("click", (event) => {
       else if (field.type === "radio") field.checked = field.value === value;
       else field.value = value;
     }
-    if (!fields.length) form.append(Object.assign(document.createElement("input"), { type: "hidden", name, value }));
+    if (!fields.length && name === "copied") form.append(Object.assign(document.createElement("input"), { type: "hidden", name, value }));
   }
   form.querySelectorAll("textarea, [name=move]:checked").forEach((field) => field.dispatchEvent(new Event("input", { bubbles: true })));
   form.querySelector("textarea").focus();

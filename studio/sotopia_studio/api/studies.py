@@ -35,6 +35,19 @@ async def prepare(parts: Services, name: str) -> None:
         await asyncio.to_thread(play.prepare, study)
 
 
+async def settle(parts: Services, name: str) -> None:
+    """Records how conversations ended after whose end nobody has come back: no request of theirs has done it."""
+    await prepare(parts, name)
+    async with parts.database.read() as connection:
+        row = await studies.by_name(connection, name)
+        ended = await play.unsettled(connection, row.id) if row.kind == "play" else []
+    if ended:  # a writing transaction makes others wait
+        async with parts.database.write() as connection:
+            study = settings_of(row)
+            assert isinstance(study, PlayStudy)
+            await play.settle(connection, study, row.id)
+
+
 def annotate_only(row: Any) -> AnnotateStudy:
     """Returns the settings of a study in which people score episodes; raises an error for other studies."""
     study = settings_of(row)
@@ -66,13 +79,10 @@ async def list_studies(parts: ServicesDep, _: Reader) -> list[dict[str, Any]]:
 @router.get("/studies/{name}")
 async def get_study(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
     """Returns a study: its settings, and the number of assignments in each state."""
-    await prepare(parts, name)
-    async with parts.database.write() as connection:
+    await settle(parts, name)
+    async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
         study = settings_of(row)
-        if isinstance(study, PlayStudy):
-            # After people have closed the browser, no request of theirs records how their conversations ended.
-            await play.settle(connection, study, row.id)
         progress = await studies.progress(connection, row.id)
     return {"id": row.id, "status": row.status, "settings": study.model_dump(mode="json"), "progress": progress}
 
@@ -127,11 +137,9 @@ async def codebook(parts: ServicesDep, _: Reader, name: str) -> list[dict[str, s
 
 
 async def _tables(parts: Services, name: str) -> export.StudyTables:
-    async with parts.database.write() as connection:
-        row = await studies.by_name(connection, name)
-        if isinstance(study := settings_of(row), PlayStudy):
-            await play.settle(connection, study, row.id)
-        return await export.tables_of(connection, row)
+    await settle(parts, name)
+    async with parts.database.read() as connection:
+        return await export.tables_of(connection, await studies.by_name(connection, name))
 
 
 def _attached(text: str, name: str, media_type: str) -> Response:

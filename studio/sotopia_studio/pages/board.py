@@ -20,9 +20,7 @@ from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.rendering import fragment, render
 from sotopia_studio.store import studies
 from sotopia_studio.studies import agreement as agreements
-from sotopia_studio.studies import play
 from sotopia_studio.studies.board import LOST, STAGES, board_of, minutes
-from sotopia_studio.studies.settings import PlayStudy
 
 router = APIRouter()
 PERIOD = 2
@@ -35,15 +33,10 @@ async def board_html(parts: Services, name: str) -> str:
 
 
 async def _board(parts: Services, name: str) -> str:
-    await api.prepare(parts, name)
-    async with parts.database.write() as connection:
-        row = await studies.by_name(connection, name)
-        study = api.settings_of(row)
-        if isinstance(study, PlayStudy):
-            # After people have closed the browser, no request of theirs records how their conversations ended.
-            await play.settle(connection, study, row.id)
+    await api.settle(parts, name)
     async with parts.database.read() as connection:
-        board = await board_of(connection, study, row.id)
+        row = await studies.by_name(connection, name)
+        board = await board_of(connection, api.settings_of(row), row.id)
         values: dict[str, Any] = {"row": row, "board": board, "progress": await studies.progress(connection, row.id)}
     lost = sum(board.stages.get(stage, 0) for stage in LOST)
     return fragment("_study_board.html", stages=STAGES, lost_stages=LOST, lost=lost, minutes=minutes, **values)

@@ -19,7 +19,7 @@ from sotopia_env.world import Rules, Task
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError
-from sotopia_studio.store import episodes, studies, tables
+from sotopia_studio.store import episodes, events, studies, tables
 from sotopia_studio.store.event_records import Assistance
 from sotopia_studio.studies.conditions import admits, conditions, item_parts, of_item, preferred
 from sotopia_studio.studies.forms import Section
@@ -285,8 +285,15 @@ def dropped_out(episode: live.LiveEpisode, agent: str) -> bool:
 
 async def settle(connection: AsyncConnection, study: PlayStudy, study_id: str) -> None:
     """Records the ended conversations of people who never came back, and plans those of dropouts again."""
-    for row in await studies.assignments(connection, study_id, "leased"):
+    for row in await unsettled(connection, study_id):
         answers = parse_json(row.answers, "assignment")
-        if "episode" in answers:
-            person = await studies.participant(connection, row.participant)
-            await _playing(connection, study, study_id, person, row, answers)
+        person = await studies.participant(connection, row.participant)
+        await _playing(connection, study, study_id, person, row, answers)
+
+
+async def unsettled(connection: AsyncConnection, study_id: str) -> list[Any]:
+    """Returns the assignments whose conversations have ended without a request of their people since."""
+    leased = await studies.assignments(connection, study_id, "leased")
+    by_episode = [(parse_json(row.answers, "assignment").get("episode", ""), row) for row in leased]
+    counts = await events.counts(connection, [episode for episode, _ in by_episode])
+    return [row for episode, row in by_episode if episode in counts and counts[episode][1] in live.CLOSED]

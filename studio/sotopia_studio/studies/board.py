@@ -73,7 +73,7 @@ class PersonRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Outage:
+class StalledModel:
     """A conversation or an assistant that waits for a model, or has failed.
 
     Attributes:
@@ -106,7 +106,7 @@ class Board:
     people: tuple[PersonRow, ...]
     stages: Mapping[str, int]
     conditions: Mapping[str, Mapping[str, int]]
-    outages: tuple[Outage, ...]
+    outages: tuple[StalledModel, ...]
     usage: Usage
     left: int
     seconds_left: float | None
@@ -197,13 +197,15 @@ def _by_condition(study: AnyStudy, assignments: Sequence[Any]) -> dict[str, Coun
     return counts
 
 
-async def _outages(connection: AsyncConnection, rows: Mapping[str, Any]) -> list[Outage]:
+async def _outages(connection: AsyncConnection, rows: Mapping[str, Any]) -> list[StalledModel]:
     job = tables.job.c
-    outages = [Outage(row.id, "failed", "conversation", row.error) for row in rows.values() if row.status == "failed"]
+    outages = [
+        StalledModel(row.id, "failed", "conversation", row.error) for row in rows.values() if row.status == "failed"
+    ]
     parts = {live.ADVANCE: "conversation", live.ADVISE: "assistant"}
     query = select(job.target, job.kind, job.error).where(job.kind.in_(parts), job.requests > job.done, job.error != "")
     retried = await connection.execute(query.where(job.target.in_(list(rows))))
-    return outages + [Outage(row.target, "retrying", parts[row.kind], row.error) for row in retried]
+    return outages + [StalledModel(row.target, "retrying", parts[row.kind], row.error) for row in retried]
 
 
 async def _usage(connection: AsyncConnection, rows: Mapping[str, Any]) -> Usage:

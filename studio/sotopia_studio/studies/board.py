@@ -46,7 +46,7 @@ _FEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
-class PersonRow:
+class Whereabouts:
     """A person on the board.
 
     Attributes:
@@ -103,7 +103,7 @@ class Board:
         seconds_left: how long the rest takes at the pace of the latest items; ``None`` if that cannot be said yet.
     """
 
-    people: tuple[PersonRow, ...]
+    people: tuple[Whereabouts, ...]
     stages: Mapping[str, int]
     conditions: Mapping[str, Mapping[str, int]]
     outages: tuple[StalledModel, ...]
@@ -162,7 +162,7 @@ async def _acting(connection: AsyncConnection, ids: Sequence[str]) -> dict[str, 
 
 def _person(
     study: AnyStudy, person: Any, assignment: Any, rows: Mapping[str, Any], acting: Mapping[str, list[str]], done: int
-) -> PersonRow:
+) -> Whereabouts:
     answers = {} if assignment is None else parse_json(assignment.answers, "assignment")
     row = rows.get(answers.get("episode", ""))
     stage, since = person.state, person.finished or person.seen or person.created
@@ -175,7 +175,7 @@ def _person(
     if isinstance(study, PlayStudy):
         own = of_person(study, parse_json(person.answers, "participant"))
         condition = of_item(study, assignment.item) if assignment is not None else own
-    return PersonRow(
+    return Whereabouts(
         code=person.id,
         external=person.external,
         condition="" if condition is None else condition.name,

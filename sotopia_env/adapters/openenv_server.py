@@ -105,7 +105,7 @@ class SotopiaEnvironment(Environment[SotopiaAction, SotopiaObservation, State]):
         tasks: str = "bargaining",
         partner: str = "boulware",
         focal: int = 0,
-        max_turns: int = 20,
+        max_turns: int | None = None,
         scalarisation: str | None = None,
         turn_rewards: str = "standing",
         **others: Any,

@@ -78,6 +78,7 @@ class EnvConfig(vf.EnvConfig):
         agent_1: the agent in seat 1.
         self_play: whether both agents play, each with its own trace; otherwise the one in the row's seat plays.
         partner: the policy in the other seats.
+        max_turns: limit on the turns of all seats; by default that of the scenario, or 20.
         turns: what the rewards of turns are changes of, ``standing`` or ``belief``.
         reasks: how often a text that is not an action is answered with the reason.
     """
@@ -86,7 +87,7 @@ class EnvConfig(vf.EnvConfig):
     agent_1: vf.AgentConfig = _agent()
     self_play: bool = False
     partner: str = "boulware"
-    max_turns: int = Field(20, ge=1)
+    max_turns: int | None = Field(None, ge=1)
     evaluator: str | None = None
     scalarisation: str | None = None
     turns: str = "standing"

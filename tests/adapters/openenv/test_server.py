@@ -174,7 +174,7 @@ def test_the_blocks_of_the_page_run_in_order(tmp_path, monkeypatch):
 def test_observations_have_the_change_of_what_the_partners_believe(address):
     async def remote() -> list[float]:
         async with SotopiaClient(base_url=address) as client:
-            options = {"tasks": "mini_mafia", "seed": 0, "partner": "bayesian", "max_turns": 9}
+            options = {"tasks": "mini_mafia", "seed": 0, "partner": "bayesian"}
             result, rewards = await client.reset(**options, focal=beliefs.DETECTIVE, turn_rewards="belief"), []
             while not result.done:
                 result = await client.step(SotopiaAction(text=beliefs.statement(len(rewards))))

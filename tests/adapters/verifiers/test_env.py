@@ -50,7 +50,7 @@ def test_turns_are_paid_for_what_the_others_believe(monkeypatch):
 
     monkeypatch.setenv("NO_KEY", "none")
     with bargaining_model(answer=answer) as served:
-        settings = {"evaluator": beliefs.EVALUATOR, "turns": "belief", "partner": "mute", "max_turns": 9}
+        settings = {"evaluator": beliefs.EVALUATOR, "turns": "belief", "partner": "mute"}
         episodes = play(served, 3, taskset={"n": 1, "tasks": "mini_mafia"}, **settings)
     rewards = [trace.info["turn_rewards"] for episode in episodes for trace in episode.traces]
     assert asyncio.run(beliefs.expected()) in [pytest.approx(row) for row in rewards]

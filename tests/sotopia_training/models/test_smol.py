@@ -148,6 +148,7 @@ def test_it_states_its_beliefs_in_the_view_of_every_seat():
     assert table.episode().turns_hash == before
     assert [(belief.reason, belief.by) for belief in evaluation.beliefs] == [("", "smol")] * 7
     assert [sum(belief.shares) for belief in evaluation.beliefs] == pytest.approx([1.0] * 7)
+    assert [sum(answer.shares) for answer in evaluation.trust] == pytest.approx([1.0] * 9)
     assert {belief.samples for belief in evaluation.beliefs} == {0}, "a model in this process draws no answers"
     assert {score.value for score in evaluation.scores if score.dimension == "belief_coverage"} == {1.0}
 

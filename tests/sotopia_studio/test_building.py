@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from sotopia_studio.studies import play
 
 from sotopia_env import naming
 from tests.sotopia_studio.process import Server, served
@@ -93,3 +94,33 @@ def test_a_worker_goes_on_while_it_builds_a_model(sqlite_url: str, tmp_path: Pat
 
     asyncio.run(work())
     assert longest < 4, longest
+
+
+def test_nobody_waits_while_the_tasks_of_a_study_are_made(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = {"kind": "play", "name": "talks", "title": "Talks", "tasks": "bargaining", "n": 3, "partner": "boulware"}
+    make = naming.task_set
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(3)
+        return make(*arguments)
+
+    async def work() -> None:
+        async with studio(sqlite_url) as service:
+            researcher = await service.researcher()
+            assert (
+                await researcher.post("/api/v1/studies", json={**study, "instructions": "Read."})
+            ).status_code == 201
+            browser = service.browser()
+            await browser.post("/join/talks")
+            await browser.post("/study/consent", data={"consent": "1"})
+            monkeypatch.setattr(naming, "task_set", slowly)
+            play._tasks.cache_clear()  # as after a restart
+            start = time.monotonic()
+            step = asyncio.create_task(browser.post("/study/begin"))
+            await asyncio.sleep(0.5)
+            assert (await researcher.post("/api/v1/studies/talks/close")).status_code == 204
+            assert time.monotonic() - start < 2.5
+            assert not step.done()
+            assert "/seat/" in str((await step).url)
+
+    asyncio.run(work())

@@ -14,10 +14,10 @@ import pytest
 from sotopia_studio import live
 from sotopia_studio.store import events, tables
 from sotopia_studio.store.event_records import ADVICE
-from sotopia_studio.studies.settings import study_of
 from sqlalchemy import select, update
 
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.people.studies.settings import study_of
 from sotopia_env.world.action import Advice
 from tests.sotopia_studio.server import Studio
 from tests.sotopia_studio.test_studies import PLAY, consented, joined, my_turn, opened, run, say

@@ -14,10 +14,10 @@ from sotopia_studio import live
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, runs, studies
 from sotopia_studio.studies import opening
-from sotopia_studio.studies.settings import study_of
 
 from sotopia_env import naming
 from sotopia_env.foundation.json_text import canonical_json
+from sotopia_env.people.studies.settings import study_of
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups
 from tests.sotopia_studio.studio import Studio, running

@@ -10,10 +10,10 @@ from sotopia_studio import live
 from sotopia_studio.store import studies
 from sotopia_studio.studies import play
 from sotopia_studio.studies.conditions import conditions, item_parts, of_item
-from sotopia_studio.studies.settings import PlayStudy, study_of
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.settings import PlayStudy, study_of
 from tests.sotopia_studio.server import Studio
 from tests.sotopia_studio.test_studies import PLAY, consented, joined, left, opened, run
 

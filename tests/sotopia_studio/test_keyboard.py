@@ -12,9 +12,9 @@ from playwright.sync_api import Locator, Page, Route, expect
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, library, runs
 from sotopia_studio.studies import opening
-from sotopia_studio.studies.settings import study_of
 
 from sotopia_env import naming
+from sotopia_env.people.studies.settings import study_of
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups
 from sotopia_env.world import Action

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sotopia_studio.studies.building.files import read_text, to_text
-from sotopia_studio.studies.settings import KINDS, study_of
 
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.people.studies.files import read_text, to_text
+from sotopia_env.people.studies.settings import KINDS, study_of
 
 FILE = """kind: play
 name: prices

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 from sotopia_studio.studies.agreement import annotation_set
-from sotopia_studio.studies.settings import study_of
 
 from sotopia_env.people.sheet import dimension_guides
+from sotopia_env.people.studies.settings import study_of
 from tests.sotopia_studio.server import Studio, hidden
 from tests.sotopia_studio.test_studies import (
     ANNOTATE,

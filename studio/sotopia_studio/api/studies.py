@@ -11,12 +11,12 @@ from fastapi.responses import PlainTextResponse, Response
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.answers import completed_sheet
+from sotopia_env.people.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep, public_address
 from sotopia_studio.store import studies
 from sotopia_studio.studies import agreement as agreements
 from sotopia_studio.studies import export, opening, play
-from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 
 router = APIRouter(tags=["studies"])
 Settings = Annotated[dict[str, Any], Body(description="The settings of a study; `kind` selects the class.")]

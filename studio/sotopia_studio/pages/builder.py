@@ -13,6 +13,8 @@ from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.settings_form import values_of
+from sotopia_env.people.studies import files
+from sotopia_env.people.studies.settings import KINDS, AnyStudy
 from sotopia_studio.api import studies as api
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
@@ -22,10 +24,9 @@ from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import drafts, runs, studies
 from sotopia_studio.store.episodes import PERSON
 from sotopia_studio.studies import opening
-from sotopia_studio.studies.building import builder, changing, files, trials
+from sotopia_studio.studies.building import builder, changing, trials
 from sotopia_studio.studies.building.builder import DRAFT, OTHER, Design
 from sotopia_studio.studies.building.changing import Change
-from sotopia_studio.studies.settings import KINDS, AnyStudy
 from sotopia_studio.work import names
 
 router = APIRouter()

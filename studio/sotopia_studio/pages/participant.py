@@ -11,6 +11,8 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.forms import Answers, read_form
+from sotopia_env.people.studies.settings import PlayStudy
 from sotopia_studio import auth
 from sotopia_studio.auth import Principal, Runner
 from sotopia_studio.context import Services, ServicesDep, public_address, services
@@ -21,8 +23,6 @@ from sotopia_studio.store import drafts, episodes, studies
 from sotopia_studio.studies import flow, opening, play
 from sotopia_studio.studies.building import trials
 from sotopia_studio.studies.flow import Step
-from sotopia_studio.studies.forms import Answers, read_form
-from sotopia_studio.studies.settings import PlayStudy
 
 router = APIRouter()
 _BACK = RedirectResponse("/study", 303)

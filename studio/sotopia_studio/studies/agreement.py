@@ -14,12 +14,12 @@ from sotopia_env.people.answers import Annotation, AnnotationSet
 from sotopia_env.people.quality import QualityRules, applicable, screen
 from sotopia_env.people.report import agreement_report
 from sotopia_env.people.sheet import AnnotationKey, AnnotationRequest, custom_dimensions, fingerprint
+from sotopia_env.people.studies.settings import AnnotateStudy
 from sotopia_env.reports.sheet import Report
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.reward import Dimension
 from sotopia_studio.store import episodes, studies
 from sotopia_studio.studies.rating import GOLD_SLOT, REASONING, scores_of
-from sotopia_studio.studies.settings import AnnotateStudy
 
 
 async def annotation_set(

@@ -16,8 +16,8 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.settings import AnyStudy, PlayStudy
 from sotopia_studio.store import studies
-from sotopia_studio.studies.settings import AnyStudy, PlayStudy
 
 CONDITION = "condition"
 """The entry of a participant's answers with the number of the condition in which the person stays."""

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.forms import FormQuestion
+from sotopia_env.people.studies.settings import AnyStudy, Factor, PlayStudy, ValidateStudy, study_of
 from sotopia_env.people.tables.columns import Cell, Column, Kind, codebook, codebook_csv, long_csv, long_rows, wide_csv
 from sotopia_env.people.tables.seats import PlayedSeat, longest, seat_columns
 from sotopia_env.people.tables.turns import TURN, played_turns
@@ -20,9 +22,7 @@ from sotopia_studio import live
 from sotopia_studio.store import episodes, events, studies
 from sotopia_studio.studies import play, rating
 from sotopia_studio.studies.conditions import Condition, conditions, of_item, of_person
-from sotopia_studio.studies.forms import FormQuestion
 from sotopia_studio.studies.interviews import INTERVIEW, PARTNER_NAME
-from sotopia_studio.studies.settings import AnyStudy, Factor, PlayStudy, ValidateStudy, study_of
 
 FORM, FORM_AT_END, PANEL, STUDIO = "the form", "the questionnaire at the end", "the panel", "the studio"
 TableName = Literal["long", "wide", "turns", "codebook"]

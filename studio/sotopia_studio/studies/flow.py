@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.forms import FormQuestion, Section
+from sotopia_env.people.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import studies
 from sotopia_studio.studies import conditions, play, rating
-from sotopia_studio.studies.forms import FormQuestion, Section
 from sotopia_studio.studies.guidance import guidance
-from sotopia_studio.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 
 
 @dataclass(frozen=True, slots=True)

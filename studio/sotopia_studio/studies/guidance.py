@@ -14,7 +14,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.records import Record
 from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.people.sheet import DimensionGuide, dimension_guides
-from sotopia_studio.studies.settings import AnnotateStudy
+from sotopia_env.people.studies.settings import AnnotateStudy
 
 _HERE = Path(__file__).parent
 

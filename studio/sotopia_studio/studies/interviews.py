@@ -6,11 +6,11 @@ import random
 from collections.abc import Iterator
 
 from sotopia_env.foundation.quoting import escape_line
+from sotopia_env.people.studies.forms import FormQuestion, Section
+from sotopia_env.people.studies.settings import PlayStudy
 from sotopia_env.world import Observation
 from sotopia_env.world.answers import YES_NO
 from sotopia_studio.live import LiveEpisode
-from sotopia_studio.studies.forms import FormQuestion, Section
-from sotopia_studio.studies.settings import PlayStudy
 
 INTERVIEW = "interview."
 """Prefix of the names of an interview's answers."""

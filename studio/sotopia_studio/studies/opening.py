@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.people.studies.settings import PERSON, AnnotateStudy, AnyStudy, PlayStudy
 from sotopia_env.world.play.policy import Policy
 from sotopia_studio import auth, live
 from sotopia_studio.problems import ConflictError, MissingError
@@ -23,7 +24,6 @@ from sotopia_studio.store import episodes, studies, tables
 from sotopia_studio.store.engine import Database
 from sotopia_studio.studies import play, rating
 from sotopia_studio.studies.conditions import conditions
-from sotopia_studio.studies.settings import PERSON, AnnotateStudy, AnyStudy, PlayStudy
 from sotopia_studio.work import names
 
 _MOST_LINKS = 1_000

@@ -15,6 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env import naming
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.people.studies.forms import Section
+from sotopia_env.people.studies.settings import PERSON, PlayStudy, ValidateStudy
 from sotopia_env.world import Rules, Task
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
@@ -22,9 +24,7 @@ from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, events, studies, tables
 from sotopia_studio.store.event_records import Assistance
 from sotopia_studio.studies.conditions import admits, conditions, item_parts, of_item, preferred
-from sotopia_studio.studies.forms import Section
 from sotopia_studio.studies.interviews import interview_form, is_interview
-from sotopia_studio.studies.settings import PERSON, PlayStudy, ValidateStudy
 
 _HERE = 30.0
 """Seconds without a request from the waiting page after which a person counts as absent."""

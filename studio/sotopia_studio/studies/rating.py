@@ -17,12 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, dimensions_of, episode_view
+from sotopia_env.people.studies.forms import FormQuestion, Section
+from sotopia_env.people.studies.settings import AnnotateStudy, ValidateStudy
 from sotopia_env.world.episode import Episode
 from sotopia_studio.store import episodes, studies, tables
-from sotopia_studio.studies.forms import FormQuestion, Section
 from sotopia_studio.studies.guidance import Guidance, guidance, rationale_note, title
 from sotopia_studio.studies.play import tasks_of
-from sotopia_studio.studies.settings import AnnotateStudy, ValidateStudy
 
 REASONING = ".reasoning"
 """Suffix of the answer with the rationale of a score."""

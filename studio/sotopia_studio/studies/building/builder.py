@@ -26,10 +26,10 @@ from sotopia_env.people.settings_form import (
     sent_of,
     with_rows,
 )
+from sotopia_env.people.studies.settings import KINDS, PERSON, AnyStudy, PlayStudy, ValidateStudy, study_of
 from sotopia_env.world import Task
 from sotopia_studio.studies import play
 from sotopia_studio.studies.conditions import conditions, of_item
-from sotopia_studio.studies.settings import KINDS, PERSON, AnyStudy, PlayStudy, ValidateStudy, study_of
 
 DRAFT = "draft."
 """Prefix of the fields of a draft that are not settings."""

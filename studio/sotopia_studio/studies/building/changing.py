@@ -14,13 +14,13 @@ from sqlalchemy import delete, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.people.studies.settings import AnyStudy, PlayStudy, study_of
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import studies, tables
 from sotopia_studio.store.engine import Database
 from sotopia_studio.studies import opening
 from sotopia_studio.studies.flow import BEGAN_WITH
-from sotopia_studio.studies.settings import AnyStudy, PlayStudy, study_of
 
 FREE = frozenset(
     {

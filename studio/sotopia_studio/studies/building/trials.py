@@ -14,13 +14,13 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.settings import PERSON, AnyStudy, PlayStudy, study_of
 from sotopia_studio.auth import SCOPES, Principal
 from sotopia_studio.problems import MissingError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episode_lists, studies, tables
 from sotopia_studio.store.engine import Database
 from sotopia_studio.studies import opening
-from sotopia_studio.studies.settings import PERSON, AnyStudy, PlayStudy, study_of
 
 STAND_IN = "random"
 """The policy that takes the seats of the other participants in a trial, on request; it plays in every task."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sotopia_env.foundation.errors import Where
 from sotopia_env.foundation.yaml_text import parse_document, to_yaml
-from sotopia_studio.studies.settings import AnyStudy, study_of
+from sotopia_env.people.studies.settings import AnyStudy, study_of
 
 
 def to_text(study: AnyStudy) -> str:

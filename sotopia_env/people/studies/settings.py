@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.validation import invalid_part
+from sotopia_env.people.studies.forms import FormQuestion, Section, check_names
 from sotopia_env.world.reward import CustomDimension
-from sotopia_studio.studies.forms import FormQuestion, Section, check_names
 
 PERSON = "person"
 """The partner of a play study whose partners are other participants."""

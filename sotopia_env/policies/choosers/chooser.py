@@ -9,7 +9,8 @@ from typing import Literal
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes import Menu, Move, MoveKind
 from sotopia_env.outcomes.facts import PublicVariable
-from sotopia_env.policies.choosers.strategies import STRATEGIES, GameView
+from sotopia_env.outcomes.table import TableView
+from sotopia_env.policies.choosers.strategies import COOPERATIVE, STRATEGIES, GameView
 from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
 from sotopia_env.tasks.phrases import phrase
@@ -41,6 +42,8 @@ def choose(observation: Observation, seed: int, plays: str, promises: bool) -> D
     view = GameView(observation, game, table.rounds, seed)
     if menu is None:
         return SILENCE
+    if plays in COOPERATIVE and (contract := _contract(view, menu, table)) is not None:
+        return commit(observation, phrase(observation, contract, seed), contract)
     if menu.choose:
         move = Move(MoveKind.CHOOSE, STRATEGIES[plays](view))
         return commit(observation, phrase(observation, move, seed), move)
@@ -49,6 +52,18 @@ def choose(observation: Observation, seed: int, plays: str, promises: bool) -> D
     announcement = _announcement(view, menu, intention) if promises else None
     words = phrase(observation, announcement, seed)
     return say(observation, words) if announcement is None else commit(observation, words, announcement)
+
+
+def _contract(view: GameView, menu: Menu, table: TableView) -> Move | None:
+    """An offer that all co-operate, or the acceptance of such an offer; ``None`` where it is made or none can be."""
+    names = view.observation.briefing.space
+    if not menu.propose or names is None:
+        return None
+    terms = dict(zip(names.names.values(), view.game.cooperation, strict=True))
+    equal = [entry for entry in table.offers if entry.offer.terms == terms]
+    if answer := next((entry for entry in equal if entry.open), None):
+        return Move(MoveKind.ACCEPT, answer.offer.number)
+    return None if equal else Move(MoveKind.PROPOSE, terms)
 
 
 def _announcement(view: GameView, menu: Menu, option: str) -> Move | None:

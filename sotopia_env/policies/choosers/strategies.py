@@ -143,7 +143,8 @@ def balance(view: GameView) -> str:
         return respond(view)
     chance = _mixture(view.game)
     if chance is None:
-        return next((row[view.seat] for row in pure_equilibria(view.game)), view.punishment)
+        rows = pure_equilibria(view.game)
+        return max(rows, key=view.game.welfare)[view.seat] if rows else view.punishment
     return options[0] if random.Random(view.seed).random() < chance else options[1]
 
 
@@ -164,6 +165,8 @@ def draw(view: GameView) -> str:
     return random.Random(view.seed).choice(view.game.options[view.seat])
 
 
+COOPERATIVE = ("cooperate", "copy", "trigger", "reciprocate")
+"""The strategies that begin by co-operating, and so make and accept contracts to co-operate."""
 STRATEGIES: Mapping[str, Callable[[GameView], str]] = {
     "cooperate": cooperate,
     "deviate": deviate,

@@ -135,6 +135,7 @@ class Family:
             such fact; ``None`` for a family without facts.
         about: what the family is, for its page; empty if the docstring of its module says it.
         language: the code of the language of its texts.
+        mechanism: the mechanism that its games have besides their rules; empty for none.
     """
 
     name: str
@@ -143,11 +144,12 @@ class Family:
     share: Callable[[Observation, int], str | None] | None = None
     about: str = ""
     language: str = ENGLISH
+    mechanism: str = ""
 
     @property
     def stem(self) -> str:
-        """The name without the language: families with one stem draw the same tasks."""
-        return self.name.removesuffix(f"-{self.language}")
+        """The name without language and mechanism: families with one stem draw the same tasks."""
+        return self.name.removesuffix(f"-{self.language}").removesuffix(f"-{self.mechanism}")
 
     def generate(self, index: int, seed: int, level: str) -> Task:
         """Returns the task number ``index`` of the sequence fixed by ``seed``; equal arguments give equal tasks.
@@ -188,6 +190,8 @@ class Family:
 
     def _version(self, index: int, seed: int, level: str) -> tuple[str, ...]:
         """Tags by which a translation is the same situation as the task in English, under another condition."""
+        if self.mechanism:
+            return f"mechanism={self.mechanism}", f"{VIGNETTE}={self.stem}-{level}-{seed}-{index}"
         if self.language == ENGLISH:
             return ()
         return f"language={self.language}", f"{VIGNETTE}={self.stem}-{level}-{seed}-{index}"

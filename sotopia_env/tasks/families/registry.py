@@ -30,11 +30,19 @@ _MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.famili
 """The modules of families that are code; the others (``_GAMES``) are files of data in :mod:`.games`."""
 
 
+MECHANISMS = (
+    *(f"{name}-{mechanism}" for name in _GAMES for mechanism in ("contract", "reputation")),
+    *(f"{name}-mediation" for name in ("dilemma", "grid")),
+)
+"""The names of games of choices with a mechanism: the same tasks, for the same seeds, with other rules."""
+
+
 @cache
 def _game(name: str) -> Family:
     from sotopia_env.tasks.families.games.drawing import read_game_family
 
-    return read_game_family(name)
+    stem, _, mechanism = name.partition("-")
+    return read_game_family(stem, mechanism)
 
 
 TRANSLATIONS = tuple(f"{name}-{language}" for name in ("mini_mafia", "briefing") for language in LANGUAGES)
@@ -51,11 +59,12 @@ def _translation(name: str) -> Family:
 class _Families(Mapping[str, Family]):
     """A mapping of names to families that imports a family's module on first use.
 
-    It also has the :data:`TRANSLATIONS`, which it does not list: a set of all families has each of them once.
+    It also has :data:`TRANSLATIONS` and :data:`MECHANISMS`, which it does not list: a set of all families has each
+    of them once.
     """
 
     def __getitem__(self, name: str) -> Family:
-        if name in _GAMES:
+        if name in _GAMES or name in MECHANISMS:
             return _game(name)
         if name in TRANSLATIONS:
             return _translation(name)
@@ -69,7 +78,9 @@ class _Families(Mapping[str, Family]):
         return len(_MODULES) + len(_GAMES)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in _MODULES or name in _GAMES or name in TRANSLATIONS)
+        return isinstance(name, str) and (
+            name in _MODULES or name in _GAMES or name in MECHANISMS or name in TRANSLATIONS
+        )
 
     def __repr__(self) -> str:
         return f"FAMILIES({', '.join(self)})"
@@ -86,7 +97,7 @@ def family(name: str) -> Family:
         UnknownNameError: there is no family of this name; the message suggests the nearest name.
     """
     if name not in FAMILIES:
-        raise UnknownNameError(field="family", got=name, valid=[*FAMILIES, *TRANSLATIONS])
+        raise UnknownNameError(field="family", got=name, valid=[*FAMILIES, *MECHANISMS, *TRANSLATIONS])
     return FAMILIES[name]
 
 

@@ -14,7 +14,7 @@ from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.naming.policies import make_policy
 from sotopia_env.outcomes.games.game import Game, game_of
 from sotopia_env.outcomes.games.rules import ChoicesRules
-from sotopia_env.tasks.families.registry import FAMILIES
+from sotopia_env.tasks.families.registry import FAMILIES, MECHANISMS
 from sotopia_env.testing import check_policy
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.social_acts import social_acts
@@ -163,3 +163,44 @@ def game(worth: dict[str, Any]) -> Game:
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="plays"):
         make_policy("promiser:plays=nicely")
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_family_with_a_mechanism_is_the_same_tasks_with_other_rules(name: str) -> None:
+    stem, _, mechanism = name.partition("-")
+    for index in range(4):
+        plain, task = (FAMILIES[one].generate(index, 2, "medium") for one in (stem, name))
+        assert task.scenario.context == plain.scenario.context
+        assert task.characters == plain.characters
+        assert task.scenario.outcome != plain.scenario.outcome
+        assert task.scenario.conditions == {"mechanism": mechanism}
+        assert task.scenario.vignette == plain.scenario.id
+        assert play(task, "promiser", "cheater").state.stop == "settled"
+
+
+def test_mechanisms_change_what_scripts_do() -> None:
+    contract = FAMILIES["public_goods-contract"].generate(0, 0, "medium")
+    table = play(contract, "cooperator")
+    # One offer and three acceptances bind all four for both rounds, whatever they would have done later.
+    assert len(table.state.turns) == 4
+    assert outcome_of(contract, table.state.turns).payoffs == (64.0,) * 4
+    assert outcome_of(contract, play(contract, "cheater").state.turns).payoffs == (40.0,) * 4
+    mediation = FAMILIES["dilemma-mediation"].generate(0, 0, "hard")
+    assert outcome_of(mediation, play(mediation, "equilibrium").state.turns).efficiency == 1
+    plain = FAMILIES["dilemma"].generate(0, 0, "hard")
+    assert outcome_of(plain, play(plain, "equilibrium").state.turns).efficiency < 1
+    reputation = FAMILIES["dilemma-reputation"].generate(0, 0, "hard")
+    assert "Earlier, with others," in Table(reputation, seed=0).observe("agent_0").text
+
+
+def test_volunteers_in_equilibrium_are_as_many_as_the_closed_form_says() -> None:
+    task, n = FAMILIES["volunteer"].generate(0, 0, "hard"), 400  # 100,000 by studies.game_forms
+    seats = len(task.agents)
+    script, volunteers = make_policy("equilibrium"), 0
+    for seed in range(n):
+        table = Table(task, Rules(), seed=seed)
+        asyncio.run(table.play(script))
+        volunteers += rows(table)[0].count("C")
+    chance = 1 - 0.5 ** (1 / (seats - 1))
+    error = (chance * (1 - chance) / (n * seats)) ** 0.5
+    assert abs(volunteers / (n * seats) - chance) < 2 * error

@@ -91,8 +91,18 @@ class GameTexts(FamilyTexts):
     levels: dict[str, GameLevel]
 
 
-def read_game_family(name: str) -> Family:
+MECHANISMS = ("contract", "reputation", "mediation")
+"""What a family can be played with: ``dilemma-contract`` is ``dilemma`` with contracts."""
+_PAST = 4
+"""The number of earlier choices of every seat that its reputation consists of."""
+
+
+def read_game_family(name: str, mechanism: str = "") -> Family:
     """Returns the family of the file ``name`` in this folder.
+
+    Args:
+        name: the name of the file.
+        mechanism: one of :data:`MECHANISMS`, or empty.
 
     Raises:
         InvalidTaskError: the file does not describe a family.
@@ -102,42 +112,40 @@ def read_game_family(name: str) -> Family:
         texts = GameTexts.model_validate(read_yaml(path))
     except ValidationError as error:
         raise InvalidTaskError.of(invalid(error), where=str(path)) from None
-    return Family(name, partial(_draw, texts), texts.phrases, about=texts.about)
+    whole = f"{name}-{mechanism}" if mechanism else name
+    return Family(whole, partial(_draw, texts, mechanism), texts.phrases, about=texts.about, mechanism=mechanism)
 
 
-def _draw(texts: GameTexts, rng: random.Random, index: int, level: str) -> Draft:
-    rules_of_level = texts.levels[level]
+def _draw(texts: GameTexts, mechanism: str, rng: random.Random, index: int, level: str) -> Draft:
     names = [*texts.games]
-    game = texts.games[names[index % len(names)]]
-    versions = game.versions
-    values = versions[index // len(names) % len(versions)]
+    game, seats = texts.games[names[index % len(names)]], texts.levels[level].seats
+    values = game.versions[index // len(names) % len(game.versions)]
     setting = texts.settings[rng.choice(game.settings or tuple(texts.settings))]
-    characters = draw_characters(rng, rules_of_level.seats)
-    rules = _named({**game.rules, **rules_of_level.rules}, setting.options)
+    characters = draw_characters(rng, seats)
     scale = rng.choice(setting.scales)
-    worths = game.worth if isinstance(game.worth, list) else [game.worth] * len(characters)
+    words = {"people": conjunction([one.name for one in characters]), "unit": setting.unit, **setting.options}
+    context = rng.choice(setting.contexts).format(**words)
+    sides = tuple(_seat(rng, texts, rng.choice(setting.goals).format(**words)) for _ in characters)
+    rules = {**game.rules, **texts.levels[level].rules}
+    # Drawn last, so that a task differs from that without a mechanism in nothing else.
+    rules |= _mechanism(mechanism, rules, rng, seats)
+    worths = [_whole(worth, seats) for worth in (game.worth if isinstance(game.worth, list) else [game.worth] * seats)]
     outcome = OutcomeSpec.model_validate(
         {
-            "protocol": {"kind": "choices", **rules},
-            "worth": [
-                _valued(_named(_whole(worth, len(characters)), setting.options), values, scale) for worth in worths
-            ],
+            "protocol": {"kind": "choices", **_named(rules, setting.options)},
+            "worth": [_valued(_named(worth, setting.options), values, scale) for worth in worths],
         }
     )
-    words = {"people": conjunction([one.name for one in characters]), "unit": setting.unit, **setting.options}
     assert isinstance(outcome.protocol, ChoicesRules)
     return Draft(
         characters=characters,
-        context=rng.choice(setting.contexts).format(**words),
-        seats=tuple(
-            Seat(goals=(rng.choice(setting.goals).format(**words),), hints=(rng.choice(texts.hints),))
-            for _ in characters
-        ),
+        context=context,
+        seats=sides,
         outcome=outcome,
         facts=_facts(characters, outcome.protocol),
         shared_data={"game": names[index % len(names)], "unit": setting.unit, "parameters": values},
         tags=("mixed",),
-        max_turns=_turns(outcome.protocol, len(characters)),
+        max_turns=_turns(outcome.protocol, seats),
     )
 
 
@@ -151,6 +159,19 @@ def _whole(worth: Mapping[str, Any], seats: int) -> Mapping[str, Any]:
         return worth
     rows = {option: [*row, *row[-1:] * seats][:seats] for option, row in worth["counts"].items()}
     return {**worth, "counts": rows}
+
+
+def _mechanism(name: str, rules: Mapping[str, Any], rng: random.Random, seats: int) -> dict[str, Any]:
+    """The rules of a mechanism, in the game's abstract options."""
+    if name in ("", "contract"):
+        return {"contract": True} if name else {}
+    own = rules.get("own_options", {})
+    shared = ChoicesRules.model_validate(rules).shared
+    if name == "mediation":
+        # The first option is that of whoever co-operates; the second one protects.
+        return {"mediator": {"together": shared[0], "otherwise": shared[1]}}
+    agents = [f"agent_{seat}" for seat in range(seats)]
+    return {"records": {agent: [rng.choice(own.get(agent, shared)) for _ in range(_PAST)] for agent in agents}}
 
 
 def _named(value: Any, options: Mapping[str, str]) -> Any:
@@ -184,5 +205,5 @@ def _choices(characters: tuple[Character, ...], rules: ChoicesRules) -> Iterator
 
 
 def _turns(rules: ChoicesRules, seats: int) -> int:
-    """Turns for all rounds, and two more for each seat, so that one refused move does not end the game."""
-    return seats * (rules.rounds * (rules.talks + max(1, len(rules.stages))) + 2)
+    """Turns for all rounds, and some more, so that one refused move or a contract does not end the game."""
+    return seats * (rules.rounds * (rules.talks + max(1, len(rules.stages))) + (4 if rules.contract else 2))

@@ -1,6 +1,6 @@
 """Games of choices played many times by scripts, beside their closed forms.
 
-    python -m studies.game_forms            # 100,000 games each: about half an hour of one core
+    python -m studies.game_forms            # 100,000 games each: about seven minutes of one core
     python -m studies.game_forms --n 2000
 
 Volunteers in their symmetric mixed equilibrium volunteer with the probability 1 − ½^(1/(n − 1)), and so nobody does
@@ -68,20 +68,29 @@ def sampled(task: Task, policy: str, measures: Sequence[Measure], n: int) -> lis
     return values
 
 
+def at_once(name: str, seats: int = 0) -> Task:
+    """Returns a task of one round without announcements, of a level with so many seats."""
+    tasks = [FAMILIES[name].generate(0, 0, level) for level in ("easy", "medium", "hard")]
+    task = next(one for one in tasks if seats in (0, len(one.agents)))
+    spec = task.scenario.outcome
+    assert spec is not None
+    rules = spec.protocol.model_copy(update={"rounds": 1, "talks": 0})
+    scenario = task.scenario.model_copy(update={"outcome": spec.model_copy(update={"protocol": rules})})
+    return task.model_copy(update={"scenario": scenario})
+
+
 def rows_of(n: int) -> Iterator[tuple[str, float, float, float]]:
     """Yields the name, closed form, mean and standard error of every row."""
-    for level in ("hard", "medium", "easy"):
-        task = FAMILIES["volunteer"].generate(0, 0, level)
-        seats = len(task.agents)
+    for seats in (3, 4, 5):
         forms = {"volunteers": 1 - 0.5 ** (1 / (seats - 1)), "nobody": 0.5 ** (seats / (seats - 1))}
-        columns = sampled(task, "equilibrium", (volunteered, nobody), n)
-        yield from [
-            (f"{name} of {seats}", form, *_mean(column))
-            for (name, form), column in zip(forms.items(), columns, strict=True)
-        ]
-    for name in ("dilemma", "public_goods", "traveller"):
-        task = FAMILIES[name].generate(0, 0, "hard")
-        yield f"random {name}", enumerated_mean(task), *_mean(sampled(task, "uniform", (mean_payoff,), n)[0])
+        columns = sampled(at_once("volunteer", seats), "equilibrium", (volunteered, nobody), n)
+        for (name, form), column in zip(forms.items(), columns, strict=True):
+            yield f"{name} of {seats}", form, *_mean(column)
+        if seats == 3:
+            for name in ("dilemma", "traveller", "public_goods"):
+                task = at_once(name)
+                column = sampled(task, "uniform", (mean_payoff,), n)[0]
+                yield f"random {name}", enumerated_mean(task), *_mean(column)
 
 
 def _mean(column: Sequence[float]) -> tuple[float, float]:

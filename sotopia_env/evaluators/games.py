@@ -99,7 +99,7 @@ class GameMeasures(ComputedEvaluator):
             raise EvaluationError(
                 f"{self.name}: task {episode.task.id!r} is not a game of choices; play one, such as family:dilemma"
             )
-        game = game_of(rules, spec.worth)
+        game: Game = episode.task.memo.setdefault("game", game_of(rules, spec.worth))
         try:
             end = _game_state(final_table(episode.task, episode.plain_turns)[0])
             promises = list(_promises(episode, end))

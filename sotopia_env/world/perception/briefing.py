@@ -188,7 +188,8 @@ def _game(task: Task, seat: int) -> Game | None:
         return None
     from sotopia_env.outcomes.games.game import game_of
 
-    whole = game_of(spec.protocol, spec.worth)
+    # One object for all seats and evaluators of a task, because it remembers what it has enumerated.
+    whole: Game = task.memo.setdefault("game", game_of(spec.protocol, spec.worth))
     return whole if spec.protocol.payoffs == "open" else whole.seen_by(seat)
 
 

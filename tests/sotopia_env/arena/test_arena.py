@@ -52,8 +52,8 @@ def test_the_suites_of_the_package_are_as_they_were_frozen(name):
     suite = load_suite(name)
     suite.check()
     assert len(suite.hashes) == len(suite.seats) == suite.n
-    speakers = {"honest", "deceiver", "mute"}
-    assert (speakers if name == "social" else {"liar", "presser", "prober"}) <= set(suite.pool)
+    pools = {"social": {"honest", "deceiver", "mute"}, "games": {"promiser", "cheater", "grim"}}
+    assert pools.get(name, {"liar", "presser", "prober"}) <= set(suite.pool)
 
 
 def test_the_suite_of_social_acts_counts_acts_and_invents_none(tmp_path):

@@ -1,5 +1,6 @@
 """Probes after every turn: CPU time of play and probes over that of play alone, in games of Mini-Mafia.
 
+``measures`` are those of the evaluator without any probe, so that the difference to the others is what asking costs.
 Scripts answer exactly. With ``SOTOPIA_BENCH_LARGE=1`` also SmolLM2-135M, by its probabilities, in a game of six turns.
 """
 
@@ -63,6 +64,7 @@ def figures() -> list[Figure]:
     times = cpu_rounds(
         {
             "play": _program(policy, None),
+            "none": _program(policy, FactsEvaluator(policies=[policy], probe="none")),
             "end": _program(policy, FactsEvaluator(policies=[policy])),
             "turns": _program(policy, FactsEvaluator(policies=[policy], probe="turns")),
         },
@@ -70,6 +72,7 @@ def figures() -> list[Figure]:
     )
     note = f"{times['play'] / 1000:.1f} ms of play"
     results = [
+        Figure("measures without probes, scripts, over play", times["none"] / times["play"], "×", 2, note=note),
         Figure("probes at the end, scripts, over play", times["end"] / times["play"], "×", 2, note=note),
         Figure("probes after every turn, scripts, over play", times["turns"] / times["play"], "×", 2, note=note),
     ]

@@ -282,12 +282,14 @@ class _SeatMeasures:
         yield self._score("persuasion", min(max(sum(rewards.values), -1.0), 1.0), text or "no turn changed a belief")
 
     def _foresight(self) -> Iterator[Score]:
-        own = {v.name for v in self._facts.variables if v.kind == "choice" and v.of == self.agent}
-        answers = [belief for belief in self.beliefs if belief.respondent == self.agent]
-        outcomes = outcomes_of_choices(self.episode) if answers else {}
+        owners = {variable.name: variable.of for variable in self._facts.variables if variable.kind == "choice"}
+        answers = [b for b in self.beliefs if b.respondent == self.agent and b.variable in owners]
+        if not answers:
+            return
+        outcomes = outcomes_of_choices(self.episode)
         parts = {
-            "foresight": [belief for belief in answers if belief.variable not in own],
-            "intention": [belief for belief in answers if belief.variable in own],
+            "foresight": [belief for belief in answers if owners[belief.variable] != self.agent],
+            "intention": [belief for belief in answers if owners[belief.variable] == self.agent],
         }
         for name, beliefs in parts.items():
             if (result := foresight(beliefs, outcomes)) is not None:

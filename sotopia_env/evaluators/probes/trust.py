@@ -23,9 +23,13 @@ _QUESTION = (
 
 def trust_questions(task: Task, agent: str) -> tuple[PublicVariable, ...]:
     """Returns the questions to ``agent``: one about each of the others, and the last one about a stranger."""
-    others = [other for other in task.agents if other != agent]
-    named = [_question(f"endowment to {other}", other, task.names[other]) for other in others]
-    return (*named, _question("endowment to a stranger", "", "a stranger whom you have never met"))
+    key = ("trust questions", agent)
+    if key not in task.memo:
+        others = [other for other in task.agents if other != agent]
+        named = [_question(f"endowment to {other}", other, task.names[other]) for other in others]
+        task.memo[key] = (*named, _question("endowment to a stranger", "", "a stranger whom you have never met"))
+    questions: tuple[PublicVariable, ...] = task.memo[key]
+    return questions
 
 
 def _question(name: str, of: str, trustee: str) -> PublicVariable:

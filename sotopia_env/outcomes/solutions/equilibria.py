@@ -8,9 +8,8 @@ of :meth:`~sotopia_env.outcomes.games.rules.ChoicesRules.menu_of`, so that deleg
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,20 +61,6 @@ def security_levels(game: Game) -> tuple[float, ...]:
     """Returns what each seat gets at least by its safest option, whatever the others choose (pure maximin)."""
     payoffs = payoff_array(game)
     return tuple(float(_others(payoffs, seat).min(axis=1).max()) for seat in range(payoffs.shape[-1]))
-
-
-def exploitability(payoffs: Payoffs, seat: int, option: int) -> float:
-    """Returns how much less than by its safest option a seat gets in the worst case of ``option``; 0 for that one."""
-    worst = _others(payoffs, seat).min(axis=1)
-    return float(worst.max() - worst[option])
-
-
-def best_reply_gap(payoffs: Payoffs, seat: int, profile: Sequence[int]) -> float:
-    """Returns how much more a seat would have got by its best reply to the others' options in ``profile``."""
-    index: list[Any] = [*profile, seat]
-    own = payoffs[tuple(index)]
-    index[seat] = slice(None)
-    return float(payoffs[tuple(index)].max() - own)
 
 
 def mixed_equilibria(game: Game) -> tuple[tuple[Mixture, Mixture], ...]:

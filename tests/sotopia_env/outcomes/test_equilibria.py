@@ -13,10 +13,8 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes.games.game import Game, game_of
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.solutions.equilibria import (
-    best_reply_gap,
     check_kind,
     diagram,
-    exploitability,
     grim_threshold,
     mixed_equilibria,
     payoff_array,
@@ -144,10 +142,11 @@ def test_a_mediator_makes_cooperation_an_equilibrium() -> None:
     assert ("C", "C") not in pure_equilibria(one)
 
 
-def test_gaps_and_exploitability_in_the_prisoners_dilemma() -> None:
-    payoffs = payoff_array(whole())
-    assert [best_reply_gap(payoffs, 0, row) for row in itertools.product((0, 1), repeat=2)] == [2, 1, 0, 0]
-    assert [exploitability(payoffs, 0, option) for option in (0, 1)] == [1, 0]
+def test_gaps_and_worst_cases_in_the_prisoners_dilemma() -> None:
+    one = whole()
+    assert [one.gap(0, row) for row in itertools.product("CD", repeat=2)] == [2, 1, 0, 0]
+    assert [one.floor(0, option) for option in "CD"] == [0, 1]
+    assert max(one.floor(0, option) for option in "CD") == security_levels(one)[0]
 
 
 def test_a_stock_has_no_payoffs_of_a_round_and_large_games_no_mixtures() -> None:

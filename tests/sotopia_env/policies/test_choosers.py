@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from typing import Any
 
 import pytest
@@ -14,8 +15,14 @@ from sotopia_env.foundation.errors import EvaluationError, InvalidValueError
 from sotopia_env.naming.policies import make_policy
 from sotopia_env.outcomes.games.game import Game, game_of
 from sotopia_env.outcomes.games.rules import ChoicesRules
+from sotopia_env.people.seat.form import move_choices
+from sotopia_env.policies.answer_schema import action_schema
+from sotopia_env.policies.function_calls import functions_of
 from sotopia_env.tasks.families.registry import FAMILIES, MECHANISMS
 from sotopia_env.testing import check_policy
+from sotopia_env.world.action import Action
+from sotopia_env.world.dynamics import initial_state, transition
+from sotopia_env.world.observation import observe
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.social_acts import social_acts
 from tests.sotopia_env.envs.env_doubles import ORDERS
@@ -204,3 +211,18 @@ def test_volunteers_in_equilibrium_are_as_many_as_the_closed_form_says() -> None
     chance = 1 - 0.5 ** (1 / (seats - 1))
     error = (chance * (1 - chance) / (n * seats)) ** 0.5
     assert abs(volunteers / (n * seats) - chance) < 2 * error
+
+
+def test_a_person_chooses_by_a_form_and_a_model_by_a_function_or_a_schema() -> None:
+    state = initial_state(dilemma(), Rules(), 0)
+    for _ in range(2):
+        state = transition(state, Action(argument="Well."))
+    observation = observe(state, "agent_0")
+    assert observation.moves is not None
+    options = observation.moves.choose
+    assert len(options) == 2
+    assert [label for _, label in move_choices(observation.moves)] == [f"choose {option}" for option in options]
+    assert '"choose"' in json.dumps(action_schema(observation))
+    functions = {function["name"]: function["parameters"] for function in functions_of(observation)}
+    assert functions["choose"]["properties"]["option"]["enum"] == [*options]
+    assert "propose" not in functions

@@ -135,6 +135,29 @@ def test_worths_are_pictures_and_tables_while_the_person_chooses(studio: Studio,
     studio.check(page)
 
 
+def test_a_person_without_javascript_plays_with_plain_forms(studio: Studio) -> None:
+    episode = studio.begin(rules=Rules(max_turns=8))
+    studio.wait(episode, "waiting")
+    context = studio.browser.new_context(java_script_enabled=False)
+    context.add_cookies([{"name": "studio", "value": studio.cookie, "url": studio.address}])
+    page = context.new_page()
+    page.goto(f"{studio.address}/seat/{episode}/agent_0")
+    expect(page.get_by_text("runs no JavaScript")).to_be_visible()
+    page.get_by_label("make an offer").check()
+    say(page, "What about this?")  # without a price: refused, and nothing is lost
+    expect(page.get_by_role("alert")).to_contain_text("price")
+    expect(page.get_by_label("Your words")).to_have_value("What about this?")
+    page.get_by_role("spinbutton").fill("150")
+    page.get_by_role("button", name="Send").click()
+    studio.wait(episode, "waiting", turns=2)
+    page.get_by_role("link", name="load it again").click()
+    expect(page.locator(".turn")).to_have_count(2)
+    page.get_by_text("Leave", exact=True).click()
+    page.get_by_role("button", name="Leave the conversation").click()
+    expect(page.locator(".composer")).to_contain_text("The conversation is over. You left.")
+    context.close()
+
+
 def test_a_person_leaves_whoever_has_the_turn(studio: Studio) -> None:
     episode = studio.begin(policies={"agent_0": "human", "agent_1": "human"}, rules=Rules(max_turns=8))
     studio.wait(episode, "waiting")

@@ -143,6 +143,7 @@ class PlayStudy(Study):
         factors: what differs between conditions; every combination of their levels is one condition.
         assignment: whether each of the ``people`` stays in one condition, or the ``conversations`` of a person are in
             different ones.
+        show_result: whether people read what they got when a conversation has ended.
         scenario_interview: whether people also say which of their goals they reached, and answer the scenario's own
             questions on the partners' private information, if it has any (AgentSense, arXiv 2410.19346, §3.4).
     """
@@ -162,6 +163,7 @@ class PlayStudy(Study):
     wait_seconds: float = Field(default=300.0, gt=0, allow_inf_nan=False)
     interview: tuple[FormQuestion, ...] = ()
     scenario_interview: bool = False
+    show_result: bool = True
     assistance: Literal["none", "propose", "advise", "act"] = "none"
     adviser: str = ""
     factors: tuple[Factor, ...] = ()

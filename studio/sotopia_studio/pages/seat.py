@@ -47,6 +47,7 @@ from sotopia_studio.pages.conversation import TableCard, TurnCard, table_card, t
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.pages.seats.beliefs import belief_questions, record_beliefs
+from sotopia_studio.pages.seats.ending import ending_of
 from sotopia_studio.pages.seats.waiting import absences, wait_of
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
@@ -207,6 +208,7 @@ async def _show(
             form = _form(state.id, agent, len(state.table.turns))
             fields = await drafts.load(connection, person.id, form)
             fields |= await drafts.load(connection, person.id, form + _PROBE)
+        ending = await ending_of(connection, state, agent, person)
     seat = seat_page(state, agent)
     return render(
         request,
@@ -221,6 +223,7 @@ async def _show(
         # A new idempotency key for each form: a double click sends it twice and has one effect.
         key=secrets.token_urlsafe(12),
         beliefs=belief_questions(state, agent),
+        ending=ending,
         wait=wait_of(state, agent, standing),
         absences=absences(state, agent, standing),
         now=time.time(),

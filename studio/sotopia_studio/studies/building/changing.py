@@ -25,7 +25,7 @@ from sotopia_studio.studies.flow import BEGAN_WITH
 FREE = frozenset(
     {
         *("title", "consent", "instructions", "open", "codes"),
-        *("questionnaire", "interview", "scenario_interview", "questions", "per_seat"),
+        *("questionnaire", "interview", "scenario_interview", "show_result", "questions", "per_seat"),
         *("turn_seconds", "wait_seconds", "on_timeout", "min_words", "screening"),
         *("repeats", "overlap", "per_person"),
     }

@@ -8,12 +8,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.seat.worth import worth_text
+from sotopia_env.people.studies.settings import PlayStudy, study_of
 from sotopia_env.world.dynamics import StopReason
 from sotopia_studio.auth import Principal
 from sotopia_studio.live import LiveEpisode
 from sotopia_studio.store import episodes, studies
 from sotopia_studio.studies.play import dropped_out
-from sotopia_studio.studies.settings import PlayStudy, study_of
 
 _REASONS = {
     StopReason.SETTLED: "It is settled.",

@@ -126,7 +126,7 @@ def test_make_refuses(spec, error, fields):
 
 
 def test_names_and_parameters_identify_what_scored():
-    expected = ("verified", "diligence")
+    expected = ("verified", "diligence", "games")
     assert expected == NAMES, (
         "a new evaluator goes in here; test_testing.py checks its contract, docs/measures.md explains"
     )

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.studies.forms import FormQuestion
 from sotopia_env.people.studies.settings import AnyStudy, Factor, PlayStudy, ValidateStudy, study_of
+from sotopia_env.people.tables.beliefs import BELIEF, option_beliefs
 from sotopia_env.people.tables.columns import Cell, Column, Kind, codebook, codebook_csv, long_csv, long_rows, wide_csv
 from sotopia_env.people.tables.seats import PlayedSeat, longest, seat_columns
 from sotopia_env.people.tables.turns import TURN, played_turns
@@ -25,7 +26,7 @@ from sotopia_studio.studies.conditions import Condition, conditions, of_item, of
 from sotopia_studio.studies.interviews import INTERVIEW, PARTNER_NAME
 
 FORM, FORM_AT_END, PANEL, STUDIO = "the form", "the questionnaire at the end", "the panel", "the studio"
-TableName = Literal["long", "wide", "turns", "codebook"]
+TableName = Literal["long", "wide", "turns", "beliefs", "codebook"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,8 @@ class StudyTables:
             return wide_csv(columns, entries)
         if table == "turns":
             return wide_csv(TURN, played_turns(self.records.items()))
+        if table == "beliefs":
+            return wide_csv(BELIEF, option_beliefs(self.records.items()))
         return codebook_csv(self.codebook())
 
     def codebook(self) -> list[dict[str, str]]:
@@ -179,6 +182,7 @@ class StudyTables:
             *codebook("long", (*KEYS, *self.about_people, *self.about_items), long=True),
             *codebook("wide", columns),
             *codebook("turns", TURN),
+            *codebook("beliefs", BELIEF),
         ]
 
 

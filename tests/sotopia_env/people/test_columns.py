@@ -7,11 +7,13 @@ import csv
 import io
 
 from sotopia_env import naming
+from sotopia_env.people.tables.beliefs import BELIEF, option_beliefs
 from sotopia_env.people.tables.columns import CODEBOOK, LONG, Column, codebook, codebook_csv, long_csv, wide_csv
 from sotopia_env.people.tables.seats import PlayedSeat, longest, seat_columns
 from sotopia_env.people.tables.turns import TURN, played_turns
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups
+from sotopia_env.world.answers import Belief
 from sotopia_env.world.episode import Episode
 
 PEOPLE = (
@@ -88,3 +90,17 @@ def test_an_episode_that_is_running_has_no_outcome() -> None:
     episode = played().before(1)
     row = read(wide_csv(seat_columns([episode.task]), [PlayedSeat.of(episode, "agent_0")]))[0]
     assert (row["outcome.stop"], row["outcome.agreed"], row["outcome.turns"]) == ("", "", "1")
+
+
+def test_beliefs_are_listed_option_by_option() -> None:
+    belief = Belief(respondent="agent_0", turns=2, variable="risk", options=("low", "high"), shares=(0.25, 0.75))
+    silent = Belief(respondent="agent_1", turns=2, variable="risk", options=("low", "high"), reason="no answer")
+    episode = played()
+    episode = episode.model_copy(update={"beliefs": (belief, silent)})
+    evaluation = episode.evaluations[0].model_copy(update={"beliefs": (belief,)})
+    rows = read(wide_csv(BELIEF, option_beliefs([("e", episode.with_evaluation(evaluation))])))
+    assert [(row["agent"], row["option"], row["share"], row["reason"]) for row in rows] == [
+        ("agent_0", "low", "0.25", ""),
+        ("agent_0", "high", "0.75", ""),
+        ("agent_1", "", "", "no answer"),
+    ]

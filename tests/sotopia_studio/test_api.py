@@ -184,6 +184,12 @@ def test_a_simulation_with_three_seats_is_stored_and_has_a_status(url: str, tmp_
         assert len(record["turns"]) == status["turns"]
         lines = (await client.get("/episodes/export.jsonl", params={"tag": "group"})).text.splitlines()
         assert [json.loads(line) for line in lines] == [record]
+        for named in (f"id/{episode}", "tag/group"):  # whole records, as in S4
+            assert (await client.get(f"/episodes/{named}")).json() == {"items": [record], "total": 1, "next": None}
+        await client.patch(f"/episodes/{episode}", json={"add_tags": ["record"]})
+        assert (await client.get("/episodes/tag/record")).json()["items"] == [record]
+        statuses = [(await client.get(f"/episodes/{named}")).status_code for named in ("id/none", "tag/none", "mood/x")]
+        assert statuses == [404, 404, 422]
 
     run(url, tmp_path, work)
 

@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ConfigDict, Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.foundation.errors import InvalidValueError, Where
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Where
 from sotopia_env.foundation.files import csv_text
 from sotopia_env.world import Action
 from sotopia_env.world.episode import Episode, read_episode
@@ -36,6 +36,7 @@ router = APIRouter(tags=["episodes"], route_class=StrictRoute)
 _UPLOADS = 10_000
 """The maximum number of episodes in one upload."""
 _EXPORT_PAGE = 200
+_MOST_WHOLE = 500
 _ROW_COLUMNS = tuple(name for name in EpisodeRow.model_fields if name not in ("tags", "scores"))
 
 
@@ -113,6 +114,34 @@ async def _pages(parts: Services, filters: Filters) -> AsyncIterator[tuple[Async
             rows = await episode_lists.page(connection, filters, after=after, limit=_EXPORT_PAGE)
             yield connection, rows
         after, is_last = rows[-1].id if rows else "", len(rows) < _EXPORT_PAGE
+
+
+async def _by(parts: Services, get_by: str, value: str) -> Response:
+    if get_by not in ("id", "tag"):
+        raise UnknownNameError(field="get_by", got=get_by, valid=["id", "tag"])
+    async with parts.database.read() as connection:
+        if get_by == "id":
+            rows = [await episode_lists.one(connection, value)]
+        else:
+            rows = await episode_lists.page(connection, EpisodeFilter(tag=value, status="done"), limit=_MOST_WHOLE)
+        ended = [row.id for row in rows if row.status == "done"]
+        lines = await episodes.lines_of(connection, ended)
+    if not lines:
+        raise MissingError(f"no ended episode has the {get_by} {value!r}")
+    return json_answer(page_text(list(zip(ended, lines, strict=True)), len(lines), len(lines)))
+
+
+# These two are before the routes of one episode, so that a tag may be called `record`; that of S4 is at the end.
+@router.get("/episodes/id/{value}", include_in_schema=False)
+async def episodes_by_id(parts: ServicesDep, _: Reader, value: str) -> Response:
+    """Returns the record of an ended episode, as a list of one."""
+    return await _by(parts, "id", value)
+
+
+@router.get("/episodes/tag/{value}", include_in_schema=False)
+async def episodes_by_tag(parts: ServicesDep, _: Reader, value: str) -> Response:
+    """Lists the records of the ended episodes with a tag."""
+    return await _by(parts, "tag", value)
 
 
 class Uploaded(Body):
@@ -323,3 +352,9 @@ async def column_values(parts: ServicesDep, _: Reader, column: str) -> Values:
     """Lists the values that episodes can be filtered by, for menus: `tag`, `policy`, `status` and so on."""
     async with parts.database.read() as connection:
         return Values(values=await episode_lists.values(connection, column))
+
+
+@router.get("/episodes/{get_by}/{value}", response_model=Page[Episode])
+async def episodes_by(parts: ServicesDep, _: Reader, get_by: str, value: str) -> Response:
+    """Lists the whole records of ended episodes by `id` or `tag`, the newest first, at most 500 (S4, figure D.1)."""
+    return await _by(parts, get_by, value)

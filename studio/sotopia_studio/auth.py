@@ -250,6 +250,14 @@ async def of_token(connection: HTTPConnection, secret: str) -> Principal:
     return Principal(token.owner, "researcher", frozenset(token.scopes.split()))
 
 
+async def visitor(connection: HTTPConnection) -> Principal | None:
+    """Returns the sender of a request for a page that anybody may read; ``None`` for a stranger."""
+    try:
+        return await principal_of(connection)
+    except (UnauthorizedError, *UNREACHABLE):  # the page is there all the same
+        return None
+
+
 def requires(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Principal]]:
     """Returns a dependency that admits only callers with ``scope``."""
 

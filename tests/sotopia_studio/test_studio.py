@@ -78,6 +78,28 @@ def test_every_page_is_accessible_and_without_errors(studio: Studio, ids: dict[s
     page.context.close()
 
 
+@pytest.mark.parametrize("role", ["admin", "researcher", "viewer"])
+def test_every_page_says_who_is_logged_in_and_lets_them_log_out(studio: Studio, ids: dict[str, str], role: str) -> None:
+    async def session() -> str:
+        await auth.add_user(studio.database, f"rosa-{role}", "a long password", role)  # type: ignore[arg-type]
+        return await auth.log_in(studio.database, f"rosa-{role}", "a long password")
+
+    page = studio.guest()
+    page.context.add_cookies([{"name": "studio", "value": studio.do(session()), "url": studio.address}])
+    for address in (*PAGES, "/api/docs", "/nowhere", "/episodes/none", "/runs/none"):
+        answer = page.request.get(studio.address + address.format(**ids), headers={"accept": "text/html"})
+        text = answer.text()
+        assert f"rosa-{role}" in text, address
+        assert 'action="/logout"' in text, address
+        if role == "viewer":
+            assert answer.status in (200, 403, 404), address
+    page.goto(f"{studio.address}/scenarios")
+    page.get_by_role("button", name="Log out").click()
+    page.goto(f"{studio.address}/scenarios")
+    expect(page).to_have_url(f"{studio.address}/login")
+    studio.problems.clear()
+
+
 def _setup(page: Page, studio: Studio, task: str, *policies: str) -> None:
     page.goto(f"{studio.address}/simulate?list=tasks&empty=1")
     page.locator(f'.choice a[href$="={task}"]').click()

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from sotopia_studio.auth import Reader
+from sotopia_studio.auth import Reader, visitor
 from sotopia_studio.context import ServicesDep
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.store import episode_lists, library, runs
@@ -38,6 +38,7 @@ async def home(request: Request, parts: ServicesDep, _: Reader) -> HTMLResponse:
 @router.get("/api/docs")
 async def reference(request: Request) -> HTMLResponse:
     """The endpoints of the API by subject, from its OpenAPI description; it needs no other server and no script."""
+    request.state.principal = await visitor(request)
     description = request.app.openapi()
     subjects: dict[str, list[dict[str, Any]]] = {}
     for path, methods in description["paths"].items():

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from sotopia_env.foundation.versions import code_version
 from sotopia_env.tasks.synopsis import Synopsis, synopsis
 from sotopia_env.world import Scenario, Task
+from sotopia_studio.auth import visitor
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -90,4 +91,6 @@ def fragment(template: str, **values: Any) -> str:
 
 async def error_page(request: Request, status: int, details: dict[str, Any]) -> Response:
     """Returns the page that explains an error and what to do."""
+    if getattr(request.state, "principal", None) is None:  # refused before anybody asked who it is
+        request.state.principal = await visitor(request)
     return render(request, "error.html", status, problem=details)

@@ -119,7 +119,7 @@ def _talk(tasks: Sequence[Task], settings: BaseSettings) -> tuple[Episode, ...]:
     plans = []
     for number, partner in enumerate(settings.partners):
         mine = tasks[number :: len(settings.partners)]
-        rules = Rules(max_turns=settings.max_turns)
+        rules = Rules(max_turns=settings.max_turns, worths=False)
         plans += plan_episodes(mine, [(Chatter(settings.words), partner)], rules=rules, seed=settings.seed)
     return play_all(plans)
 

@@ -16,6 +16,7 @@ from sotopia_training.stage.settings import PromptSettings
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import Settings
+from sotopia_env.world.dynamics import Rules
 from studies.learn.base_model import BaseSettings
 
 SEEN = ("linear:horizon=3,floor=0.0", "conceder:horizon=3,floor=0.0", "splitter:floor=0.0")
@@ -101,6 +102,11 @@ class Recipe(Settings):
     turn_samples: PositiveInt = 2
     seeds: tuple[NonNegativeInt, ...] = Field(default=(54, 55, 56), min_length=2)
     changes: dict[str, dict[str, JsonValue]] = Field(default={})
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of every episode; without tables of worths, for which the recipe was not chosen."""
+        return Rules(max_turns=self.max_turns, worths=False)
 
     @model_validator(mode="after")
     def _check_counts(self) -> Recipe:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.runs.plan import plan_episodes
-from sotopia_env.world.dynamics import Rules, Turn
+from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.episode import Episode, RecordedTurn
 from sotopia_env.world.play.policy import Policy
 from sotopia_env.world.reward import Dimension
@@ -42,7 +42,7 @@ def past_results(
 def _played(
     policy: Policy, partner: Policy | str, tasks: Sequence[Task], recipe: Recipe, seed: int
 ) -> list[dict[str, Any]]:
-    plans = plan_episodes(tasks, [(policy, partner)], rules=Rules(max_turns=recipe.max_turns), seed=seed)
+    plans = plan_episodes(tasks, [(policy, partner)], rules=recipe.rules, seed=seed)
     return [figures(episode, policy.name) for episode in play_all(plans, VerifiedOutcome())]
 
 

@@ -34,7 +34,6 @@ from sotopia_env.foundation.settings import read_settings
 from sotopia_env.policies import BestOfNPolicy
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.storage import read_run
-from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode
 from sotopia_env.world.play.policy import Policy
 from sotopia_env.world.scenario import Task
@@ -171,12 +170,8 @@ class SeedRun:
         for number, settings in enumerate(self.recipe.training_partners):
             mine = tasks[number :: len(self.recipe.training_partners)]
             matchup = (policy, settings)
-            plans += plan_episodes(mine, [matchup], repeats=repeats, rules=self._rules, seed=self.seed)
+            plans += plan_episodes(mine, [matchup], repeats=repeats, rules=self.recipe.rules, seed=self.seed)
         return play_all(plans, VerifiedOutcome(), output)
-
-    @property
-    def _rules(self) -> Rules:
-        return Rules(max_turns=self.recipe.max_turns)
 
     def _tasks(self, count: int, purpose: str) -> list[Task]:
         return random.Random(f"{self.seed}:{purpose}").sample(self.split.train, count)
@@ -243,9 +238,10 @@ class SeedRun:
         self._stage("grpo", config, {**dev, "output": output, **changes})
 
     def _partners(self, situations: str) -> dict[str, Any]:
-        """The recipe's partners and turn limit, which the episodes of all other stages have, too."""
-        partners, turns = list(self.recipe.training_partners), self.recipe.max_turns
-        return {f"{situations}.partners": partners, f"{situations}.max_turns": turns}
+        """The recipe's partners and rules, which the episodes of all other stages have, too."""
+        partners, rules = list(self.recipe.training_partners), self.recipe.rules
+        values = {"partners": partners, "max_turns": rules.max_turns, "worths": rules.worths}
+        return {f"{situations}.{name}": value for name, value in values.items()}
 
     def _attributed(self, method: str, attributors: Sequence[str]) -> None:
         """SOTOPIA-RL as in the paper: attribution of the clone's episodes, a reward model, and GRPO with it."""

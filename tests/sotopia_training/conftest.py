@@ -70,7 +70,8 @@ def play_run(folder: Path, scenarios: int, *, evaluator: str | None = "verified"
         tasks.generate("bargaining", scenarios, seed=seed),
         # With these floors they hardly ever agree within eight turns: every episode has all its rows.
         [(make_policy("linear:floor=0.67"), make_policy("conceder:floor=0.21"))],
-        rules=Rules(max_turns=8),
+        # With worths, a model of this size that was trained for a minute wrote half as many valid turns.
+        rules=Rules(max_turns=8, worths=False),
     )
     judge = make_evaluator(evaluator) if evaluator else None
     asyncio.run(run_episodes(plans, evaluator=judge, run_dir=folder, progress=False))

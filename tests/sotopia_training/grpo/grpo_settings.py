@@ -10,7 +10,7 @@ from sotopia_training.stage.settings import ModelSettings
 from tests.sotopia_training.conftest import SHORT as BRIEF
 
 SITUATIONS = SituationSettings(
-    families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4
+    families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4, worths=False
 )
 TRAINER = {
     "num_generations": 4,

@@ -122,6 +122,7 @@ class SituationSettings(Settings):
             partner, and those of the next task have the next partner.
         self_play: draws the partners in training instead of ``partners``.
         max_turns: the limit on turns of an episode; ``None`` uses that of the file's rules, the scenario's, or 20.
+        worths: whether seats read tables of worths; ``None`` uses the file's rules, or yes.
         both_seats: whether the focal policy plays every seat in turn, or only the first.
         seed: the seed of turn order and partners.
     """
@@ -134,6 +135,7 @@ class SituationSettings(Settings):
     partners: tuple[str, ...] = ()
     self_play: SelfPlaySettings | None = None
     max_turns: int | None = Field(default=None, ge=1)
+    worths: bool | None = None
     both_seats: bool = True
     seed: int = Field(default=0, ge=0)
 
@@ -178,7 +180,7 @@ def _most_turns(rules: Rules, task: Task) -> int:
 
 
 def _rules(settings: SituationSettings) -> Rules:
-    return task_rules(settings.tasks or "", max_turns=settings.max_turns)
+    return task_rules(settings.tasks or "", max_turns=settings.max_turns, worths=settings.worths)
 
 
 def situations(

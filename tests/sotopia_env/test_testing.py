@@ -28,6 +28,7 @@ from sotopia_env.world.action import Action, ActionType, to_json
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Evaluation, Score
 from sotopia_env.world.observation import observe
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import DIMENSIONS, Dimension
 from sotopia_env.world.scenario import Relationship, Seat
 from tests.errors import raises
@@ -183,8 +184,10 @@ def test_an_evaluator_without_a_coroutine_function_is_found():
 
 
 def test_the_built_in_evaluators_keep_their_promises():
+    game = Table(naming.task_set("dilemma", 1, 0, "medium")[0])
+    asyncio.run(game.play(naming.make_policy("honest")))
     for name in naming.EVALUATOR_NAMES:
-        check_evaluator(naming.make_evaluator(name))
+        check_evaluator(naming.make_evaluator(name), game.episode() if name == "games" else None)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from sotopia_studio.store import episodes, studies
 from sotopia_studio.studies.play import dropped_out
 
 _REASONS = {
-    StopReason.SETTLED: "It is settled.",
+    StopReason.SETTLED: "It is settled: nothing more can be decided.",
     StopReason.SILENCE: "Nobody said anything any more.",
     StopReason.TURN_LIMIT: "The turn limit was reached.",
 }

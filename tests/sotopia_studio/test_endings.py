@@ -36,7 +36,8 @@ def test_an_agreement_says_what_the_person_gets(studio: Studio) -> None:
     expect(page.locator(".turn")).to_have_count(2)
     studio.act(episode, Action(ActionType.SPEAK, "Agreed.", (), Move(MoveKind.ACCEPT, 1)), 2)
     status = page.locator(".composer .status-line")
-    expect(status).to_contain_text("It is settled: nothing more can be decided. You get -$208.")  # 186 less the price of 394
+    # 186 less the price of 394.
+    expect(status).to_contain_text("It is settled: nothing more can be decided. You get -$208.")
     expect(page.get_by_role("link", name="See the episode")).to_have_attribute("href", f"/episodes/{episode}")
     studio.check(page)
 

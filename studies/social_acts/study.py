@@ -43,13 +43,15 @@ class Game(Settings):
         tasks: a source of tasks.
         level: the level of generated tasks.
         acts: the acts.
-        models_n: the number of scenarios that a model plays.
+        models: the names of policies that play the first ``models_n`` scenarios only.
+        models_n: the number of these.
     """
 
     tasks: str
     level: str = "medium"
     acts: tuple[Act, ...] = Field(min_length=1)
-    models_n: int = Field(default=8, ge=2)
+    models: tuple[str, ...] = ()
+    models_n: int = Field(default=6, ge=2)
 
 
 class SocialActsSettings(Settings):
@@ -62,7 +64,7 @@ class SocialActsSettings(Settings):
         seed: the seed of tasks and episodes.
         scripts: the names of policies that play ``n`` scenarios of each game.
         n: the number of scenarios of a script.
-        models: the names of policies that play the first ``models_n`` of them.
+        with_models: whether the games' models play, too.
         output: the directory of the runs and of the report.
     """
 
@@ -72,14 +74,15 @@ class SocialActsSettings(Settings):
     seed: int = Field(default=0, ge=0)
     scripts: tuple[str, ...] = Field(min_length=1)
     n: int = Field(default=100, ge=2)
-    models: tuple[str, ...] = ()
+    with_models: bool = True
     output: str
 
     def specs(self, game: Game) -> Iterator[tuple[str, RunSpec]]:
         """Yields the name and the specification of every run of a game."""
         # Only persuasion needs the beliefs after every turn.
         moment = "turns" if "persuasion" in game.acts else "end"
-        for name, policies, n in (("scripts", self.scripts, self.n), ("models", self.models, game.models_n)):
+        models = game.models if self.with_models else ()
+        for name, policies, n in (("scripts", self.scripts, self.n), ("models", models, game.models_n)):
             if policies:
                 yield (
                     f"{game.tasks}-{name}",

@@ -29,7 +29,7 @@ CONFIG = Path(__file__).parents[2] / "studies" / "social_acts" / "social_acts.ya
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> SocialActsSettings:
-    content = {**read_yaml(CONFIG), "models": [], "n": 2, "output": str(tmp_path_factory.mktemp("acts"))}
+    content = {**read_yaml(CONFIG), "with_models": False, "n": 2, "output": str(tmp_path_factory.mktemp("acts"))}
     return settings_of(content, SocialActsSettings, "")
 
 

@@ -134,7 +134,7 @@ def test_a_script_reports_an_error_in_one_sentence_and_exits(script, changes, me
         play_run(paths["RUN"], 1, evaluator=None)
     elif script == "train_bc":
         bare = copy.deepcopy(tokenizer)
-        bare.chat_template = None
+        bare.chat_template = MOVING
         bare.save_pretrained(str(paths["MODEL"]))
         (paths["MODEL"] / "config.json").write_text((tiny_model / "config.json").read_text())
     else:

@@ -289,11 +289,11 @@ def worth_table(space: OutcomeSpace, worth: AdditiveWorth, agent: str) -> WorthT
             gain, inverse = numbers[issue.name]
             amounts = [issue.value_at(index) for index in (0, issue.size(0) - 1)]
             first, last = (base + gain * round(amount * inverse) for amount in amounts)
-            found = _ladder(issue.size(0), first, last, level)
-            rungs[issue.name] = tuple(Rung(issue.value_at(i), exact / scale, note) for i, exact, note in found)
+            ladder = _ladder(issue.size(0), first, last, level)
+            rungs[issue.name] = tuple(Rung(issue.value_at(i), exact / scale, note) for i, exact, note in ladder)
         elif isinstance(issue, ItemsIssue):
-            found = _ladder(issue.count + 1, base, base + items[issue.name] * issue.count, level)
-            rungs[issue.name] = tuple(Rung(i, exact / scale, note) for i, exact, note in found)
+            ladder = _ladder(issue.count + 1, base, base + items[issue.name] * issue.count, level)
+            rungs[issue.name] = tuple(Rung(i, exact / scale, note) for i, exact, note in ladder)
         else:
             gains = choices[issue.name]
             rungs[issue.name] = tuple(Rung(option, (base + gains[option]) / scale) for option in issue.options)

@@ -334,11 +334,11 @@ def _reliability_chart(result: HumanAgreement) -> Figure:
             (-0.13, "C0", "after the quality rules", rows),
             (0.13, "0.6", "before", [before[row.dimension] for row in rows]),
         ):
-            for place, alpha in enumerate(row.alpha for row in group):
+            for position, alpha in enumerate(row.alpha for row in group):
                 if alpha.value is not None:
-                    axes.plot([alpha.value], [place + shift], "o", color=colour, label=label, markersize=4)
+                    axes.plot([alpha.value], [position + shift], "o", color=colour, label=label, markersize=4)
                 if alpha.low is not None and alpha.high is not None:
-                    axes.plot([alpha.low, alpha.high], [place + shift] * 2, color=colour, linewidth=1.2)
+                    axes.plot([alpha.low, alpha.high], [position + shift] * 2, color=colour, linewidth=1.2)
         missing = {row.dimension for row in rows if row.alpha.value is None}
         labels = [row.dimension.replace("_", " ") + " (n/a)" * (row.dimension in missing) for row in rows]
         axes.set_yticks(range(len(rows)), labels)

@@ -66,5 +66,5 @@ def _of_outcome(spec: OutcomeSpec) -> str:
 def _named(names: list[str], word: str = "and") -> str:
     """A list of names, of which the first few are named."""
     rest = len(names) - _MOST_NAMES
-    shown = names if rest <= 1 else [*names[:_MOST_NAMES], f"{rest} more"]
-    return conjunction(shown) if word == "and" else f" {word} ".join([", ".join(shown[:-1]), shown[-1]])
+    parts = names if rest <= 1 else [*names[:_MOST_NAMES], f"{rest} more"]
+    return conjunction(parts) if word == "and" else f" {word} ".join([", ".join(parts[:-1]), parts[-1]])

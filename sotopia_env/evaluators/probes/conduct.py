@@ -118,11 +118,11 @@ def leaks(episode: Episode, acts: Sequence[SocialAct], beliefs: Sequence[Belief]
     is positive.
     """
     facts, questions = _facts(episode), questions_of(episode.task)
-    told = tellings(facts, acts)
+    all_disclosures = tellings(facts, acts)
     parts: list[float] = []
     words: list[str] = []
     for name, other in _duties(episode, agent):
-        disclosures = [act for act in told if act.variable == name]
+        disclosures = [act for act in all_disclosures if act.variable == name]
         actors = {act.actor for act in disclosures if (other in act.audience if other else not act.private)}
         if agent in actors:
             parts.append(1.0)

@@ -28,10 +28,10 @@ def outcomes_of_choices(episode: Episode) -> Mapping[tuple[int, str], str]:
     tables = [protocol.initial(), *(item.table for item in folded(episode.task, episode.plain_turns))]
     results: dict[tuple[int, str], str] = {}
     for variable in protocol.facts.variables:
-        made = protocol.choices(tables[-1], variable.of) if variable.kind == "choice" else ()
-        for turns, table in enumerate(tables if made else ()):
+        choices = protocol.choices(tables[-1], variable.of) if variable.kind == "choice" else ()
+        for turns, table in enumerate(tables if choices else ()):
             due = protocol.choices(table, variable.of)
-            option = made[len(due) - 1] if due and due[-1] is None else None
+            option = choices[len(due) - 1] if due and due[-1] is None else None
             if option is not None:
                 results[turns, variable.name] = option
     return results

@@ -20,8 +20,8 @@ _MOST_TRIED = 4_096
 
 def game_of(rules: ChoicesRules, worths: Sequence[WorthForm]) -> Game:
     """Returns a game with the payoffs of all its seats."""
-    known = tuple([worth for worth in worths if isinstance(worth, GameWorth)])
-    return Game(rules, tuple(f"agent_{seat}" for seat in range(len(worths))), known)
+    game_worths = tuple([worth for worth in worths if isinstance(worth, GameWorth)])
+    return Game(rules, tuple(f"agent_{seat}" for seat in range(len(worths))), game_worths)
 
 
 @dataclass(frozen=True, eq=False)  # a key of caches by identity: rules hold mappings and cannot be hashed
@@ -118,11 +118,11 @@ class Game:
         return self._punishments[seat]
 
     def _most_left(self, seat: int, option: str) -> Fraction:
-        known = [other for other, worth in enumerate(self.worths) if worth is not None and other != seat]
-        if not known or self.rules.stock is not None:
+        others = [other for other, worth in enumerate(self.worths) if worth is not None and other != seat]
+        if not others or self.rules.stock is not None:
             # With a stock, taking most leaves least.
             return -Fraction(option) if self.rules.stock is not None else Fraction(0)
-        return max(self._sum(profile, known) for profile in self.tried(seat, option))
+        return max(self._sum(profile, others) for profile in self.tried(seat, option))
 
     def _sum(self, profile: Row, seats: Sequence[int]) -> Fraction:
         return sum((self.gain(seat, profile) for seat in seats), Fraction(0))

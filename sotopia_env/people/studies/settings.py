@@ -202,14 +202,14 @@ class PlayStudy(Study):
 
     def _check_levels(self, factor: Factor, field: str) -> None:
         for number, level in enumerate(factor.levels):
-            place = f"{field}.levels.{number}"
+            path = f"{field}.levels.{number}"
             if level.name in {other.name for other in factor.levels[:number]}:
-                raise InvalidValueError("another level has this name", field=f"{place}.name", got=level.name)
+                raise InvalidValueError("another level has this name", field=f"{path}.name", got=level.name)
             try:
                 self.with_level(factor, level)
             except ValidationError as error:
                 problem = invalid_part(error.errors()[0])
-                raise InvalidValueError.of(problem, field=f"{place}.value") from None
+                raise InvalidValueError.of(problem, field=f"{path}.value") from None
 
     def with_level(self, factor: Factor, level: Level) -> PlayStudy:
         """Returns the study in which a factor has one level; raises :class:`pydantic.ValidationError`."""

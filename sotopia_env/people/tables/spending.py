@@ -1,4 +1,4 @@
-"""What the turns of a conversation with people cost: its programs and the assistants of its people."""
+"""Costs of the turns of a conversation with people: of its programs and of the assistants of its people."""
 
 from __future__ import annotations
 

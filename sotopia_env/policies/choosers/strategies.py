@@ -1,4 +1,4 @@
-"""What scripts choose in a game of choices, and what they promise before.
+"""Strategies of scripts in games of choices: their choices, and their promises before.
 
 A strategy is a function of the seat's own view: the game with the payoffs that it knows, past rounds as far as they
 are shown, and what was announced in this round. To co-operate is to choose the own part of the profile that is best

@@ -1,1 +1,1 @@
-"""What a page shows of an episode or of an outcome space, as plain values: without colours, markup or a server."""
+"""Content of pages on episodes, outcome spaces and comparisons as plain values: no colours, markup or server."""

@@ -49,14 +49,13 @@ def _of_levels(comparison: Comparison) -> str:
     by = comparison.by
     if by is None or not by.contrasts:
         return ""
-    told = [item for item in by.contrasts if item.q is not None and item.q < _LEVEL and item.estimate is not None]
-    if not told:
-        return f"No difference by {by.factor} can be told from chance."
-    first = max(told, key=lambda item: abs(item.estimate.mean) if item.estimate else 0.0)
+    effects = [item for item in by.contrasts if item.q is not None and item.q < _LEVEL and item.estimate is not None]
+    if not effects:
+        return f"No difference by {by.factor} can be effects from chance."
+    first = max(effects, key=lambda item: abs(item.estimate.mean) if item.estimate else 0.0)
     assert first.estimate is not None
-    more = (
-        f", and {len(told) - 1} more of {len(by.contrasts)} differences are told from chance" if len(told) > 1 else ""
-    )
+    rest = len(effects) - 1
+    more = f", and {rest} more of {len(by.contrasts)} differences are told from chance" if rest else ""
     of = f" for {first.policy}" if len(comparison.policies) > 1 else ""
     return f"By {by.factor}, {first.name} makes a difference of {_interval(first.estimate)}{of}{more}."
 

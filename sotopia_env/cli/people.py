@@ -1,24 +1,33 @@
-"""``sotopia annotation-template``: sheets for annotators; ``sotopia judge-agreement``: judges compared with them."""
+"""Commands about people: sheets for annotators, judges compared with them, and published experiments beside ours."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import ChartFormats, chart_formats, need, path_argument, path_option, put_out
+from sotopia_env.cli.plain_help import MODELS, PACE
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 
 if TYPE_CHECKING:
     from sotopia_env.people.answers import AnnotationSet
+    from sotopia_env.people.replications import Replication
+    from sotopia_env.runs.spec import RunSpec
+
+_pace, _model = (partial(typer.Option, rich_help_panel=panel) for panel in (PACE, MODELS))
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to ``app``."""
     app.command("annotation-template")(annotation_template)
     app.command("judge-agreement")(judge_agreement)
+    app.command("replicate")(takes_model_options(replicate))
 
 
 def annotation_template(
@@ -104,3 +113,96 @@ def _check_filled_in(answers: AnnotationSet, sheets: Sequence[Path]) -> None:
         got=Verbatim(f"empty columns {', '.join(columns)}"),
         where=", ".join(map(str, sheets)),
     )
+
+
+def replicate(
+    name: Annotated[str | None, typer.Argument(help="A replication, or your own YAML file of one.")] = None,
+    out: Annotated[
+        Path | None, path_option("Run directory, continued if it exists; the report is written into it.")
+    ] = None,
+    policy: Annotated[
+        list[str], typer.Option(metavar="NAME", help="Policies, comma-separated or repeated; scripts by default.")
+    ] = [],  # noqa: B006
+    results: Annotated[
+        list[Path], path_option("Episodes to show as well: of people, as the studio exports. Repeatable.", "--results")
+    ] = [],  # noqa: B006
+    study: Annotated[
+        Path | None, path_option("Write the same design as a study of the studio (YAML), and play nothing.", "--study")
+    ] = None,
+    partner: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With --study: who takes the other seats; people by default.")
+    ] = None,
+    n: Annotated[int | None, typer.Option("-n", min=1, help="Number of tasks; the design's by default.")] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, help="How often each is played.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the tasks and of the episodes.")] = 0,
+    formats: ChartFormats = "png",
+    concurrency: Annotated[int | None, _pace(help="Episodes in flight at once.", show_default="128")] = None,
+    temperature: Annotated[float | None, _model(min=0, max=2, help="Temperature of models; 1 by default.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only forecast calls, tokens and cost.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    *,
+    settings: Any = None,
+) -> None:
+    """Play the design of a published experiment, and show what people did there beside it; without a name, list them.
+
+    \b
+    Examples:
+      sotopia replicate
+      sotopia replicate ultimatum --out runs/ultimatum
+      sotopia replicate 121-games --policy local/my-model --api-base http://localhost:8000/v1 --out runs/grid
+      sotopia replicate trust --study trust.yaml
+      sotopia replicate trust --results people.jsonl --out runs/trust
+    """
+    from sotopia_env.foundation.files import write_text_atomically
+    from sotopia_env.people.replications import NAMES, beside_people, read_replication
+    from sotopia_env.people.studies.files import to_text
+    from sotopia_env.storage.directory import read_run
+
+    if name is None:
+        typer.echo("\n".join(f"{one}\t{read_replication(one).title}" for one in NAMES))
+        return
+    plan = read_replication(name)
+    if study is not None:
+        text = to_text(plan.study(Path(name).stem, *([] if partner is None else [partner])))
+        write_text_atomically(study, text)
+        typer.echo(f"wrote {study}; next: `sotopia serve`, then Studies, New study, and paste or choose the file")
+        return
+    if partner is not None:
+        raise InvalidValueError("it belongs to a study", field="--partner", hint="add --study FILE")
+    need("replicate", "matplotlib")
+    forms = chart_formats(formats)
+    if out is None:
+        raise InvalidValueError(field="--out", expected="a run directory")
+    flags: dict[str, Any] = {"n": n, "repeats": repeats, "seed": seed, "concurrency": concurrency}
+    flags["manner"] = None if temperature is None else {"temperature": temperature}
+    failed = _play_design(_design_spec(plan, policy, settings or {}, flags), out, dry_run)
+    if not dry_run:
+        episodes = chain(read_run(out), *map(read_run, results))
+        put_out(beside_people(name, plan, episodes), out / "report", forms, as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _design_spec(plan: Replication, policy: Sequence[str], settings: dict[str, Any], flags: dict[str, Any]) -> RunSpec:
+    """Returns the run of a design: each policy with itself, or also with every other one."""
+    from sotopia_env.foundation.settings import merged, settings_of
+    from sotopia_env.naming.grammar import split_names
+    from sotopia_env.runs.spec import RunSpec
+
+    design = plan.design
+    names = [one for text in policy for one in split_names(text)] or list(design.policies)
+    seats = {"policies": names} if design.mixed else {"matchups": [f"{one} vs {one}" for one in names]}
+    fixed = {"tasks": design.tasks, "level": design.level, "n": design.n, "repeats": design.repeats, **seats}
+    chosen = {key: value for key, value in flags.items() if value is not None}
+    if taken := sorted({*settings} & {"tasks", "level", "policies", "matchups", "evaluator"}):
+        raise InvalidValueError("the design fixes it", field=taken[0], hint="use `sotopia rollout`")
+    return settings_of(merged(merged(fixed, settings), chosen), RunSpec, "")
+
+
+def _play_design(spec: RunSpec, out: Path, dry_run: bool) -> bool:
+    from sotopia_env.cli.rollout import forecast_spec, play_spec
+
+    if dry_run:
+        forecast_spec(spec, out)
+        return False
+    return play_spec(spec, out)

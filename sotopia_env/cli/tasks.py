@@ -66,13 +66,11 @@ def list_tasks(
       sotopia tasks list bargaining -n 3 --level hard
     """
     from sotopia_env import tasks
-    from sotopia_env.tasks.families.registry import MECHANISMS, TRANSLATIONS
+    from sotopia_env.tasks.families.registry import UNLISTED
 
     if source is None:
         shipped = [f"{name} (shipped tasks)" for name in SHIPPED]
-        typer.echo(
-            "\n".join([*shipped, *(f"{name} (generated)" for name in (*tasks.FAMILIES, *MECHANISMS, *TRANSLATIONS))])
-        )
+        typer.echo("\n".join([*shipped, *(f"{name} (generated)" for name in (*tasks.FAMILIES, *UNLISTED))]))
         return
     refused: list[str] = []
     for task in task_set(source, n, seed, level, refused=refused if keep_going else None):

@@ -17,7 +17,7 @@ from sotopia_env.foundation.validation import invalid
 from sotopia_env.foundation.yaml_text import read_document
 from sotopia_env.naming import grammar
 from sotopia_env.naming.plugins import Plugins
-from sotopia_env.tasks.families.registry import MECHANISMS, TRANSLATIONS
+from sotopia_env.tasks.families.registry import UNLISTED
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.scenario import Scenario, Task
 from sotopia_env.world.taskset import YAML_SUFFIXES, Location, TaskSet
@@ -92,7 +92,7 @@ class _SourceRequest:
     def _plugin(self, name: str, field: str) -> Any:
         source = TASK_PLUGINS.make(f"{name}:{self.rest}" if self.rest else name, self.arguments)
         if source is None:
-            names = [*SHIPPED, "all", *tasks.FAMILIES, *MECHANISMS, *TRANSLATIONS, *TASK_PLUGINS.names]
+            names = [*SHIPPED, "all", *tasks.FAMILIES, *UNLISTED, *TASK_PLUGINS.names]
             raise UnknownNameError(field=field, got=name, valid=names, hint="your own: package.module:factory")
         # Registered, so that scripted policies use the family's words in its tasks.
         if isinstance(source, tasks.Family):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.files import write_atomically
-from sotopia_env.reports.intervals import Estimate, show_number
+from sotopia_env.reports.intervals import PUBLICATION, Estimate, show_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,7 +117,7 @@ class Panel:
 
     def labels(self, with_counts: bool) -> tuple[str, ...]:
         """Returns the labels, optionally with their numbers of seats, wrapped to lines of limited length."""
-        counts = [unbroken(f"(n = {item.n})") if with_counts else "" for _, item in self.lines]
+        counts = [unbroken(f"(n = {item.n})") if with_counts and item.n else "" for _, item in self.lines]
         names = [label for label, _ in self.lines]
         return tuple(_wrapped(f"{name} {count}", _LABEL_CHARACTERS) for name, count in zip(names, counts, strict=True))
 
@@ -216,12 +216,12 @@ def _over(estimates: Sequence[Estimate], references: Sequence[Any], counted: str
     """The legend: the clusters of the intervals, the numbers of seats, and the meaning of the marks."""
     kinds: dict[str, set[int]] = {}
     for item in estimates:
-        if item.low is not None:
+        if item.low is not None and item.over != PUBLICATION:
             kinds.setdefault(item.over, set()).add(item.clusters)
     numbers = {over: sorted({min(counts), max(counts)}) for over, counts in sorted(kinds.items())}
     over = " or ".join(f"{' to '.join(map(str, counts))} {over}" for over, counts in numbers.items())
     missing = " or ".join(sorted({item.missing for item in estimates if item.low is None}))
-    counts = {item.n for item in estimates}
+    counts = {item.n for item in estimates if item.over != PUBLICATION}
     notes = [f"n: {counted}"] if len(counts) > 1 else [f"n = {max(counts)} {counted} each"]
     notes += [f"red diamonds: the interval excludes {' or '.join(f'{r:g}' for r in references)}"] if references else []
     notes += [f"hollow: no interval ({missing})"] if missing else []

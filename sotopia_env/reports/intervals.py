@@ -45,6 +45,8 @@ SCENARIOS, VIGNETTES, CASTINGS, PARTICIPANTS = "scenarios", "vignettes", "castin
 """The kinds of clusters that an interval may be over."""
 CROSSED = "participants × scenarios"
 """The kind of clusters of people who play in several scenarios; their number is the smaller one."""
+PUBLICATION = "publication"
+"""In place of a kind of clusters: the figure was published, with its interval if it has one."""
 _LEVEL = 0.05
 # Lentz's method replaces zero denominators by a number that is negligible but whose inverse does not overflow.
 _SMALLEST = 1e-300
@@ -85,6 +87,8 @@ class Estimate:
     def missing(self) -> str:
         """Why there is no interval or no p-value, and what would make it possible; empty if both exist."""
         if self.low is None:
+            if self.over == PUBLICATION:
+                return "none was published"
             if self.clusters < 2 and self.over == PARTICIPANTS:
                 return "nearly all share a participant; others are needed"
             if self.clusters < 2:

@@ -35,6 +35,8 @@ MECHANISMS = (
     *(f"{name}-mediation" for name in ("dilemma", "grid")),
 )
 """The names of games of choices with a mechanism: the same tasks, for the same seeds, with other rules."""
+REPLICATED = ("ultimatum", "trust-published", "public_goods-published")
+"""The names of games that are played as in a published experiment (:mod:`sotopia_env.people.replications`)."""
 
 
 @cache
@@ -47,6 +49,8 @@ def _game(name: str) -> Family:
 
 TRANSLATIONS = tuple(f"{name}-{language}" for name in ("mini_mafia", "briefing") for language in LANGUAGES)
 """The names of families in other languages than English: the same tasks, for the same seeds."""
+UNLISTED = (*MECHANISMS, *REPLICATED, *TRANSLATIONS)
+"""The names of all families that a set of all families leaves out."""
 
 
 @cache
@@ -59,12 +63,12 @@ def _translation(name: str) -> Family:
 class _Families(Mapping[str, Family]):
     """A mapping of names to families that imports a family's module on first use.
 
-    It also has :data:`TRANSLATIONS` and :data:`MECHANISMS`, which it does not list: a set of all families has each
-    of them once.
+    It also has :data:`TRANSLATIONS`, :data:`MECHANISMS` and :data:`REPLICATED`, which it does not list: a set of all
+    families has each of them once.
     """
 
     def __getitem__(self, name: str) -> Family:
-        if name in _GAMES or name in MECHANISMS:
+        if name in (*_GAMES, *MECHANISMS, *REPLICATED):
             return _game(name)
         if name in TRANSLATIONS:
             return _translation(name)
@@ -78,9 +82,7 @@ class _Families(Mapping[str, Family]):
         return len(_MODULES) + len(_GAMES)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (
-            name in _MODULES or name in _GAMES or name in MECHANISMS or name in TRANSLATIONS
-        )
+        return isinstance(name, str) and (name in _MODULES or name in (*_GAMES, *UNLISTED))
 
     def __repr__(self) -> str:
         return f"FAMILIES({', '.join(self)})"
@@ -97,7 +99,7 @@ def family(name: str) -> Family:
         UnknownNameError: there is no family of this name; the message suggests the nearest name.
     """
     if name not in FAMILIES:
-        raise UnknownNameError(field="family", got=name, valid=[*FAMILIES, *MECHANISMS, *TRANSLATIONS])
+        raise UnknownNameError(field="family", got=name, valid=[*FAMILIES, *UNLISTED])
     return FAMILIES[name]
 
 

@@ -83,15 +83,20 @@ class GameTexts(FamilyTexts):
         games: the games, which take turns.
         settings: everyday situations.
         levels: what differs by level.
+        published: what differs in the design of a published experiment, on every level; ``None`` where the hardest
+            level is that design.
     """
 
     about: str
     games: dict[str, GameData]
     settings: dict[str, GameSetting]
     levels: dict[str, GameLevel]
+    published: GameLevel | None = None
 
 
-MECHANISMS = ("contract", "reputation", "mediation")
+PUBLISHED = "published"
+"""The version of a family in the design of a published experiment: ``trust-published``."""
+MECHANISMS = ("contract", "reputation", "mediation", PUBLISHED)
 """What a family can be played with: ``dilemma-contract`` is ``dilemma`` with contracts."""
 _PAST = 4
 """The number of earlier choices of every seat that its reputation consists of."""
@@ -118,7 +123,8 @@ def read_game_family(name: str, mechanism: str = "") -> Family:
 
 def _draw(texts: GameTexts, mechanism: str, rng: random.Random, index: int, level: str) -> Draft:
     names = [*texts.games]
-    game, seats = texts.games[names[index % len(names)]], texts.levels[level].seats
+    design = texts.published if mechanism == PUBLISHED and texts.published is not None else texts.levels[level]
+    game, seats = texts.games[names[index % len(names)]], design.seats
     values = game.versions[index // len(names) % len(game.versions)]
     setting = texts.settings[rng.choice(game.settings or tuple(texts.settings))]
     characters = draw_characters(rng, seats)
@@ -126,7 +132,7 @@ def _draw(texts: GameTexts, mechanism: str, rng: random.Random, index: int, leve
     words = {"people": conjunction([one.name for one in characters]), "unit": setting.unit, **setting.options}
     context = rng.choice(setting.contexts).format(**words)
     sides = tuple(_seat(rng, texts, rng.choice(setting.goals).format(**words)) for _ in characters)
-    rules = {**game.rules, **texts.levels[level].rules}
+    rules = {**game.rules, **design.rules}
     # Drawn last, so that a task differs from that without a mechanism in nothing else.
     rules |= _mechanism(mechanism, rules, rng, seats)
     worths = [_whole(worth, seats) for worth in (game.worth if isinstance(game.worth, list) else [game.worth] * seats)]
@@ -163,8 +169,8 @@ def _whole(worth: Mapping[str, Any], seats: int) -> Mapping[str, Any]:
 
 def _mechanism(name: str, rules: Mapping[str, Any], rng: random.Random, seats: int) -> dict[str, Any]:
     """The rules of a mechanism, in the game's abstract options."""
-    if name in ("", "contract"):
-        return {"contract": True} if name else {}
+    if name in ("", "contract", PUBLISHED):
+        return {"contract": True} if name == "contract" else {}
     own = rules.get("own_options", {})
     shared = ChoicesRules.model_validate(rules).shared
     if name == "mediation":

@@ -53,6 +53,7 @@ def list_policies() -> None:
       local/my-model                           a model on your own server (--api-base)
       openai/gpt-4o:temperature=0.7,reasks=1   a provider's model, with settings
       best-of-8(local/my-model by offer-worth) the best of 8 candidates by a scorer
+      boulware+authority:strong                a script that adds manipulation to its words (docs/manipulation.md)
       my_package.my_module:factory:key=value   your own class or function (scorers too)
       runs/sft/adapter/                        a directory that an installed package opens (scorers too)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from sotopia_env.policies.best_of_n import BestOfNPolicy
 from sotopia_env.policies.choosers.chooser import Chooser
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import LLMPolicy
+from sotopia_env.policies.manipulation import Manipulator, manipulations
 from sotopia_env.policies.negotiators.concession import FixedDemand, RandomOffers, Splitter, TimeDependent, TitForTat
 from sotopia_env.policies.negotiators.opponents import Liar, Micro, OpponentModeller, RandomWalk
 from sotopia_env.policies.negotiators.pressing import Presser, Prober
@@ -149,6 +151,8 @@ def _unbuilt(name: str, options: Mapping[str, Any]) -> Policy:
 POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", Policy, _unbuilt)
 """The policies of other packages."""
 
+_WORN = re.compile(r"[A-Za-z][\w-]*(:[A-Za-z]*)?")
+"""The form of a manipulation after a plus sign; a number such as ``1e+3`` has none."""
 _BEST_OF = "best-of-"
 _BEST_OF_FORM = "best-of-N(POLICY by SCORER)"
 _MOST_CANDIDATES = 1024  # candidates of one turn, which are requested concurrently
@@ -185,7 +189,8 @@ def make_policy(
         spec: a name of :data:`POLICY_NAMES`, a model ``PROVIDER/MODEL``, or a policy of another package
             (:mod:`sotopia_env.naming.plugins`), optionally followed by ``:`` and comma-separated ``key=value`` pairs;
             or ``best-of-N(POLICY by SCORER)``. The options of a model are those of
-            :class:`~sotopia_env.policies.llm.LLMPolicy`.
+            :class:`~sotopia_env.policies.llm.LLMPolicy`. A scripted policy may be followed by ``+`` and a manipulation
+            (:mod:`sotopia_env.policies.manipulation`), as in ``boulware+authority:strong``.
         chat_model: returns the model of a name. It should apply the base URL, limits and ledger of the run, and create
             each model only once.
         manner: settings for language models' policies that their names do not contain.
@@ -200,6 +205,8 @@ def make_policy(
     arguments = {"chat_model": chat_model, **(manner or {})}
     if spec.strip().startswith(_BEST_OF):
         return _best_of_n(spec.strip(), lambda inner: make_policy(inner, chat_model, manner), arguments)
+    if (worn := _worn(spec)) is not None:
+        return worn
     name, _, options = (part.strip() for part in spec.partition(":"))
     if name in BUILT_IN:
         return _built_in(name, options)
@@ -241,6 +248,21 @@ def _built_in(name: str, options: str) -> Policy:
     make = BUILT_IN[name]
     policy: Policy = make(**read_options(f"policy {name!r}", options, readers_of(make, but=("name",))))
     return policy
+
+
+def _worn(spec: str) -> Manipulator | None:
+    """The policy of ``SCRIPT+MANIPULATION``; ``None`` if the name has another form."""
+    *rest, kind = split(spec, "+")
+    base = "+".join(rest)
+    name, _, options = (part.strip() for part in base.partition(":"))
+    # A plus sign may also be part of an option of somebody else's policy.
+    if not _WORN.fullmatch(kind) or not (name in BUILT_IN or kind.partition(":")[0] in manipulations()):
+        return None
+    scripts = [script for script in POLICY_NAMES if BUILT_IN[script] is not HumanPolicy]
+    if name not in scripts:
+        hint = f"one manipulation is worn by one scripted policy, as in 'boulware+{kind}'"
+        raise UnknownNameError(field="policy", got=name, valid=scripts, hint=hint)
+    return Manipulator(_built_in(name, options), kind)
 
 
 def _best_of_n(spec: str, make: Callable[[str], Policy], arguments: Mapping[str, Any]) -> BestOfNPolicy:

@@ -22,6 +22,7 @@ from sotopia_env.naming.scorers import SCORER_PLUGINS, SCORERS, make_scorer
 from sotopia_env.outcomes.facts import PublicVariable
 from sotopia_env.policies.best_of_n import BestOfNPolicy, Scorer
 from sotopia_env.policies.llm import LLMPolicy
+from sotopia_env.policies.manipulation import Manipulator
 from sotopia_env.storage.manifest import Named
 from sotopia_env.world.answers import (
     BeliefReplies,
@@ -75,9 +76,10 @@ def policy_of(
 def _remade(record: Configured, chat_model: Callable[[str], ChatModel], specs: Mapping[str, str] | None) -> Policy:
     name, parameters = record.name, record.parameters
     try:
-        if name in BUILT_IN:
-            policy: Policy = dataclasses.replace(BUILT_IN[name](), **parameters)
-            return policy
+        base, _, worn = name.partition("+")
+        if base in BUILT_IN:
+            policy: Policy = dataclasses.replace(BUILT_IN[base](), **parameters)
+            return Manipulator(policy, worn) if worn else policy
         if (candidates := _candidates(record)) is not None:
             # Not exact: the comparison of the whole best-of-N includes the parameters of its parts.
             inner = policy_of(candidates, chat_model, specs=specs, exact=False)

@@ -1,11 +1,13 @@
 """Games of choices played many times by scripts, beside their closed forms.
 
-    python -m studies.game_forms            # 100,000 games each: about seven minutes of one core
+    python -m studies.game_forms            # 100,000 games each: half an hour of one core, most of it for the commons
     python -m studies.game_forms --n 2000
+    python -m studies.game_forms --only volunteers
 
 Volunteers in their symmetric mixed equilibrium volunteer with the probability 1 − ½^(1/(n − 1)), and so nobody does
-with ½^(n/(n − 1)). Seats that choose at random get the mean payoff over all combinations of choices. A row is right if
-the mean is within two standard errors of the closed form.
+with ½^(n/(n − 1)). Seats that choose at random get the mean payoff over all combinations of choices. Co-operators and
+cheaters get what public goods and the commons pay to all, to nobody and to one who gives nothing. A row is right if the
+mean is within two standard errors of the closed form; where nothing varies, it has to be equal.
 """
 
 from __future__ import annotations
@@ -54,13 +56,19 @@ def enumerated_mean(task: Task) -> float:
     return fmean(map(fmean, rows))
 
 
-def sampled(task: Task, policy: str, measures: Sequence[Measure], n: int) -> list[list[float]]:
-    """Returns the values of every measure in ``n`` episodes of one policy in all seats."""
+def first_payoff(task: Task, rows: Sequence[tuple[str, ...]], payoffs: Sequence[float]) -> float:
+    """Returns the payoff of the first seat in all rounds."""
+    return payoffs[0]
+
+
+def sampled(task: Task, policy: str, measures: Sequence[Measure], n: int, first: str = "") -> list[list[float]]:
+    """Returns the values of every measure in ``n`` episodes of one policy in all seats, or all but the first."""
     values: list[list[float]] = [[] for _ in measures]
     script = make_policy(policy)
+    seats = dict.fromkeys(task.agents, script) | ({task.agents[0]: make_policy(first)} if first else {})
     for seed in range(n):
         table = Table(task, Rules(), seed=seed)
-        asyncio.run(table.play(script))
+        asyncio.run(table.play(seats))
         end = final_table(task, table.state.turns)[0].inner
         payoffs = [float(paid) for paid in end.paid]
         for measure, column in zip(measures, values, strict=True):
@@ -79,18 +87,31 @@ def at_once(name: str, seats: int = 0) -> Task:
     return task.model_copy(update={"scenario": scenario})
 
 
-def rows_of(n: int) -> Iterator[tuple[str, float, float, float]]:
-    """Yields the name, closed form, mean and standard error of every row."""
+_FIXED = (
+    ("public goods: nobody gives", "public_goods", "cheater", "", 20),
+    ("public goods: all give", "public_goods", "cooperator", "", 32),
+    ("public goods: free rider", "public_goods", "cooperator", "cheater", 44),
+    ("commons: sustained", "commons", "cooperator", "", 120),
+    ("commons: taken at once", "commons", "cheater", "", 20),
+)
+"""Name, family, policy, that of the first seat if it is another, and what the first seat gets."""
+
+
+def rows_of(n: int, only: str = "") -> Iterator[tuple[str, float, float, float]]:
+    """Yields the name, closed form, mean and standard error of every row whose name begins with ``only``."""
     for seats in (3, 4, 5):
         forms = {"volunteers": 1 - 0.5 ** (1 / (seats - 1)), "nobody": 0.5 ** (seats / (seats - 1))}
-        columns = sampled(at_once("volunteer", seats), "equilibrium", (volunteered, nobody), n)
-        for (name, form), column in zip(forms.items(), columns, strict=True):
-            yield f"{name} of {seats}", form, *_mean(column)
-        if seats == 3:
-            for name in ("dilemma", "traveller", "public_goods"):
-                task = at_once(name)
-                column = sampled(task, "uniform", (mean_payoff,), n)[0]
-                yield f"random {name}", enumerated_mean(task), *_mean(column)
+        if "volunteers".startswith(only):
+            columns = sampled(at_once("volunteer", seats), "equilibrium", (volunteered, nobody), n)
+            for (name, form), column in zip(forms.items(), columns, strict=True):
+                yield f"{name} of {seats}", form, *_mean(column)
+    for name in ("dilemma", "traveller", "public_goods") if "random".startswith(only) else ():
+        task = at_once(name)
+        yield f"random {name}", enumerated_mean(task), *_mean(sampled(task, "uniform", (mean_payoff,), n)[0])
+    for name, family, policy, first, form in _FIXED:
+        if name.startswith(only):
+            task = FAMILIES[family].generate(0, 0, "hard") if family == "commons" else at_once(family)
+            yield name, form, *_mean(sampled(task, policy, (first_payoff,), n, first)[0])
 
 
 def _mean(column: Sequence[float]) -> tuple[float, float]:
@@ -101,9 +122,11 @@ def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--n", type=int, default=100_000)
-    for name, form, mean, error in rows_of(parser.parse_args().n):
+    parser.add_argument("--only", default="", help="the beginning of the names of rows")
+    options = parser.parse_args()
+    for name, form, mean, error in rows_of(options.n, options.only):
         verdict = "" if abs(mean - form) <= 2 * error else "  outside"
-        sys.stdout.write(f"{name:20} closed form {form:8.4f}  mean {mean:8.4f} ± {error:.4f}{verdict}\n")
+        sys.stdout.write(f"{name:26} closed form {form:8.4f}  mean {mean:8.4f} ± {error:.4f}{verdict}\n")
         sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""Equilibria beside those of pygambit, where it is installed: it has no wheels, and its source takes minutes to build."""
+"""Equilibria beside those of pygambit, where it is installed: it has no wheels and takes minutes to build."""
 
 from __future__ import annotations
 

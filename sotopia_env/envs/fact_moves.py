@@ -13,6 +13,7 @@ from sotopia_env.envs.moves import NumericForm
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, Verbatim
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.outcomes.facts import Distribution, PublicVariable
+from sotopia_env.outcomes.games.game import Game
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.menu import names_in
 from sotopia_env.outcomes.space import OPTION
@@ -217,20 +218,28 @@ class NumericGame(NumericFacts):
     As :class:`NumericFacts`, with options in place of those of a ballot: the share of the seats that the viewer saw to
     choose each in the last round, and its mean payoff in a round if the others choose at random, 1 for the best payoff
     of a round. Then three numbers more: the share of the rounds that is left, the seat's payoff so far as a share of
-    the best that so many rounds could bring, and the stock as a share of its capacity (or of its start). A contract
-    cannot be proposed in numbers.
+    the best that so many rounds could bring, and the stock as a share of its capacity (or of its start).
+
+    Where there are contracts, for each option the share of the seats with an open offer that each seat chooses its
+    option of this number, and then the mean payoff of that to the seat, 1 for the best of a round. Last actions: such
+    an offer for each option, and to accept the newest one. Other contracts, and to reject or withdraw, need words.
     """
 
     binding = MoveKind.CHOOSE
 
-    def __init__(self, variables: int, values: int, options: int) -> None:
+    def __init__(self, variables: int, values: int, options: int, contract: bool = False) -> None:
         super().__init__(variables, values, options)
-        self.size += 3
+        self._contract, self._first_contract = contract, self.actions
+        self.size += 3 + 2 * options * contract
+        self.actions += (options + 1) * contract
+        self._indices = self.action_space()
 
     def check(self, task: Task) -> None:
         """Raises :class:`InvalidValueError` unless the task is a game that fits into the form."""
-        if game_rules(task) is None:
-            raise InvalidValueError(field="task", expected="games of choices, like the others", got=task.id)
+        rules = game_rules(task)
+        if rules is None or rules.contract != self._contract:
+            kind = "games of choices with contracts" if self._contract else "games of choices without contracts"
+            raise InvalidValueError(field="task", expected=f"{kind}, like the others", got=task.id)
         self._check_sizes(task)
 
     def numbers(self, observation: Observation) -> NDArray[np.float32]:
@@ -244,7 +253,45 @@ class NumericGame(NumericFacts):
         paid = rounds.paid.get(observation.agent, 0.0) / (best * number) if best * number > 0 else 0.0
         level = 0.0 if stock is None else (rounds.stock or 0.0) / (stock.capacity or stock.start or 1.0)
         more = _bounded(np.array([1 - number / rounds.total, min(paid, 1.0), min(level, 1.0)]))
-        return np.concatenate((super().numbers(observation), more)).astype(np.float32)
+        offers = self._contract_numbers(observation, game, table) if self._contract else ()
+        return np.concatenate((super().numbers(observation), more, *offers)).astype(np.float32)
+
+    def _contract_numbers(
+        self, observation: Observation, game: Game, table: TableView
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The share of the seats with an open offer of each contract, and what it brings to the seat."""
+        options, seat = self._limits[2], game.agents.index(observation.agent)
+        support, worths = np.zeros(options), np.zeros(options)
+        for index in range(options):
+            if (terms := self._terms(observation, index)) is not None:
+                support[index] = sum(entry.offer.terms == terms for entry in table.offers) / len(game.agents)
+                worths[index] = float(game.gain(seat, tuple(terms.values()))) / (game.best(seat) or 1.0)
+        return support, _bounded(worths)
+
+    def _terms(self, observation: Observation, index: int) -> dict[str, str] | None:
+        """The contract in which each seat chooses its option number ``index``; ``None`` if one has fewer."""
+        game, space = observation.briefing.game, observation.briefing.space
+        assert game is not None
+        if space is None or any(index >= len(own) for own in game.options):
+            return None
+        return {name: own[index] for name, own in zip(space.names.values(), game.options, strict=True)}
+
+    def mask(self, observation: Observation) -> NDArray[np.bool_]:
+        """See :meth:`NumericFacts.mask`."""
+        mask, menu = super().mask(observation), observation.moves
+        for index in range(self._first_contract, self.actions - 1):
+            mask[index] = menu is not None and menu.propose and self._move(observation, index) is not None
+        return mask
+
+    def _move(self, observation: Observation, index: int) -> Move | None:
+        if index < self._first_contract:
+            return super()._move(observation, index)
+        if index < self.actions - 1:
+            terms = self._terms(observation, index - self._first_contract)
+            return None if terms is None else Move(MoveKind.PROPOSE, terms)
+        table = observation.table
+        numbers = [entry.offer.number for entry in table.offers if entry.open] if table is not None else []
+        return Move(MoveKind.ACCEPT, max(numbers)) if numbers else None
 
     def _support(self, table: TableView, option: str) -> float:
         assert table.rounds is not None
@@ -337,7 +384,9 @@ def numeric_form(tasks: Iterable[Task], offers: int) -> NumericForm | NumericFac
     form: NumericForm | NumericFacts
     if game_rules(first) is not None:
         games = [task for task in samples if game_rules(task) is not None]
-        form = NumericGame(*map(max, *map(_sizes, games), (0, 0, 0)))
+        rules = game_rules(first)
+        variables, values, options = map(max, *map(_sizes, games), (0, 0, 0))
+        form = NumericGame(variables, values, options, contract=rules is not None and rules.contract)
     elif first.scenario.facts is not None:
         with_facts = [task for task in samples if task.scenario.facts is not None]
         form = NumericFacts(*map(max, *map(_sizes, with_facts), (1, 2, 0)))

@@ -1,4 +1,4 @@
-"""Registry of protocols from other packages: variants of the three kinds, by the name in a task's rules."""
+"""Registry of protocols from other packages: variants of our kinds, by the name in a task's rules."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ def register_protocol(name: str, protocol: _ProtocolT) -> _ProtocolT:
         InvalidValueError: ``protocol`` is not such a class, or another protocol has the name.
     """
     if not (isinstance(protocol, type) and isinstance(protocol, ProtocolClass)):
-        raise InvalidValueError(
-            field="protocol", expected="a class that extends Agreement, Ballot or ClaimsProtocol", got=protocol
-        )
+        expected = "a class that extends Agreement, Ballot, ClaimsProtocol or ChoicesProtocol"
+        raise InvalidValueError(field="protocol", expected=expected, got=protocol)
     # The same class may register twice, since a module may be named in several ways.
     if not name or _VARIANTS.setdefault(name, protocol) is not protocol:
         raise InvalidValueError(field="protocol", expected="a name that no other protocol has", got=name)

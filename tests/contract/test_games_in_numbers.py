@@ -17,6 +17,7 @@ from sotopia_env.evaluators import VerifiedOutcome
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.tasks.families.registry import FAMILIES
 from sotopia_env.world.episode import replay
+from sotopia_env.world.tables import final_table
 from tests.sotopia_env.envs.env_doubles import ORDERS, Tally
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # "not a NumPy array": a mask is beside it
@@ -71,6 +72,38 @@ def test_a_mask_opens_choices_only_when_they_are_due() -> None:
     env.step(FIRST_MOVE + 1)
     assert all(env.terminations.values())
     assert [turn.violation for turn in env.episode().plain_turns] == [None] * 4
+
+
+def test_contracts_are_offered_and_accepted_in_numbers_and_bind_all_rounds() -> None:
+    env = sotopia_moves_v0.raw_env(task=[tasks.family("dilemma-contract").generate(0, 0, "medium")])
+    env.reset(seed=0)
+    first_contract = env.action_space("agent_0").n - 3  # of two options, and to accept the newest
+    before = env.observe("agent_0")
+    assert before["action_mask"][-3:].tolist() == [1, 1, 0]
+    assert before["observation"][-4:].tolist() == pytest.approx([0, 0, 3 / 5, 1 / 5])  # nobody offers; what they bring
+    env.step(first_contract)  # that both choose their first option
+    after = env.observe("agent_1")
+    assert after["action_mask"][-1]
+    assert after["observation"][-4:-2].tolist() == [0.5, 0]
+    env.step(first_contract + 2)
+    assert all(env.terminations.values())
+    rounds = env.episode().task.scenario.outcome.protocol.rounds
+    assert [turn.violation for turn in env.episode().plain_turns] == [None, None]
+    assert len(final_table(env.episode().task, env.episode().plain_turns)[0].inner.played) == rounds == 3
+
+
+@pytest.mark.parametrize("name", ["public_goods-contract", "trust-contract", "dilemma-mediation", "commons-reputation"])
+def test_mechanisms_pass_the_suites_in_numbers(name: str) -> None:
+    seats = GAMES[name.partition("-")[0]]
+    options = {"task": f"{name}:level=hard", "seats": seats, "max_turns": 12}
+    api_test(sotopia_moves_v0.env(**options), num_cycles=30)
+    seed_test(functools.partial(sotopia_moves_v0.env, **options), num_cycles=20)
+
+
+def test_games_with_and_without_contracts_do_not_mix() -> None:
+    mixed = [tasks.family(name).generate(0, 0, "hard") for name in ("dilemma", "dilemma-contract")]
+    with pytest.raises(InvalidValueError, match="without contracts"):
+        sotopia_moves_v0.parallel_env(task=mixed).observation_space("agent_0")
 
 
 def test_games_and_other_tasks_do_not_mix() -> None:

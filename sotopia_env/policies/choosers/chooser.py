@@ -75,16 +75,21 @@ def _announcement(view: GameView, menu: Menu, option: str) -> Move | None:
     return Move(MoveKind.STATE, {name: option}) if name in menu.statements.state else None
 
 
+def cooperated(observation: Observation, agent: str) -> list[bool]:
+    """Returns whether ``agent`` co-operated, for each round in which the seat saw its choice."""
+    table, game = observation.table, observation.briefing.game
+    if table is None or table.rounds is None or game is None or agent not in game.agents:
+        return []
+    seat = game.agents.index(agent)
+    return [row[seat] == game.cooperation[seat] for row in table.rounds.played if row[seat]]
+
+
 def reliance(observation: Observation, agent: str) -> float:
     """Returns how far the seat relies on ``agent``, from 0 to 1: (c + 1) / (c + d + 2), 1/2 for a stranger.
 
     It co-operated in c rounds that the seat saw, and in d it did not (Laplace's rule of succession).
     """
-    table, game = observation.table, observation.briefing.game
-    if table is None or table.rounds is None or game is None or agent not in game.agents:
-        return 0.5
-    seat = game.agents.index(agent)
-    visible = [row[seat] == game.cooperation[seat] for row in table.rounds.played if row[seat]]
+    visible = cooperated(observation, agent)
     return (visible.count(True) + 1) / (len(visible) + 2)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.outcomes.facts import Distribution
 from sotopia_env.outcomes.menu import names_in
+from sotopia_env.policies.choosers.chooser import cooperated
 from sotopia_env.policies.speakers.belief import knowledge
 from sotopia_env.world.observation import Observation
 
@@ -17,7 +18,8 @@ def reliances(observation: Observation) -> Mapping[str, float]:
 
     It is Laplace's rule of succession, (t + 1) / (t + f + 2), over the different statements of an agent that the seat
     knows to be true (t) or false (f): by its own knowledge, what follows from it, and votes that it can see, which keep
-    or break promises. A proof counts as a true statement; what the seat cannot check does not count.
+    or break promises. A proof counts as a true statement; what the seat cannot check does not count. In games of
+    choices, a round in which the agent co-operated counts as a true statement, and one in which it did not as a false.
     """
     facts = observation.briefing.facts
     beliefs = {} if facts is None else facts.beliefs(knowledge(observation))
@@ -27,6 +29,9 @@ def reliances(observation: Observation) -> Mapping[str, float]:
         if verdict is not None:
             counts[agent][verdict] += 1
     agents = ["", *(partner.agent for partner in observation.briefing.partners)]
+    for agent in agents:
+        for verdict in cooperated(observation, agent):
+            counts[agent][verdict] += 1
     return {agent: counts[agent][True] / sum(counts[agent]) for agent in agents}
 
 

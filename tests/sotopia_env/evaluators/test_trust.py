@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from sotopia_env import Table, tasks
 from sotopia_env.evaluators.evaluator import measures
 from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.evaluators.probes.trust import trust_in
@@ -67,6 +68,19 @@ def test_trust_follows_from_what_a_seat_has_witnessed_and_can_check(actions, exp
     values, evaluation = trust_after(*actions)
     assert tuple(values.values()) == pytest.approx(expected)
     assert "would entrust" in evaluation.by_agent["agent_0"][REL].reasoning
+
+
+@pytest.mark.parametrize("script", ["honest", "oracle", "promiser"])
+def test_in_games_scripts_trust_by_what_was_chosen(script):
+    task = tasks.family("dilemma").generate(0, 0, "easy")  # a prisoner's dilemma of five rounds
+    policies = {"agent_0": make_policy("cheater"), "agent_1": make_policy("cooperator")}
+    table = Table(task, Rules(), seed=0)
+    asyncio.run(table.play(policies))
+    evaluator = FactsEvaluator(interviewee=make_policy(script))
+    evaluation = asyncio.run(evaluator.evaluate(table.episode()))
+    values = {agent: scores(evaluation, agent)[REL] for agent in task.agents}
+    # Five rounds without and with co-operation: 1/7 and 6/7, less the 1/2 of a stranger.
+    assert values == {"agent_0": pytest.approx(5 * (1 / 7 - 1 / 2)), "agent_1": pytest.approx(5 * (6 / 7 - 1 / 2))}
 
 
 def test_a_liar_caught_out_is_trusted_less_than_a_stranger_and_the_honest_one_more():

@@ -166,20 +166,23 @@ def _with_probes(spec: str, moments: str) -> str | None:
     return "+".join(_probing(name, moments) for name in names)
 
 
-def probe_of(spec: str) -> str:
-    """Returns when the member ``facts`` of an evaluator asks the seats: ``end``, ``turns``, or ``none``.
+def probe_of(spec: str) -> tuple[str, bool]:
+    """Returns when the member ``facts`` of an evaluator asks the seats, and whether it also asks about trust.
 
-    ``none`` also without such a member, and where an ``interviewee`` answers in place of the seats.
+    The moments are ``end``, ``turns``, or ``none``: also without such a member, and where an ``interviewee`` answers in
+    place of the seats. No model is built.
     """
-    head, _ = split_options(spec)
+    head, options = split_options(spec)
     if call := split_call(head):
         return probe_of(call[1])
     for name in split(spec, "+"):
         head, options = split_options(name)
         if head == _FACTS:
-            present = dict(part.partition("=")[::2] for part in split(options)) if options else {}
-            return "none" if "interviewee" in present else present.get("probe", "end")
-    return "none"
+            readers = {**readers_of(FactsEvaluator), **_ADDRESS, **_DEPUTY}
+            present = read_options(f"evaluator {head!r}", options, readers)
+            moment = "none" if "interviewee" in present else present.get("probe", "end")
+            return moment, moment != "none" and present.get("trust", True)
+    return "none", False
 
 
 def _probing(name: str, moments: str) -> str:

@@ -6,7 +6,8 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,8 @@ from sotopia_env.foundation.quoting import escape
 from sotopia_env.foundation.records import MOST_CHARACTERS
 from sotopia_env.outcomes import Move
 from sotopia_env.outcomes.amounts import fold
-from sotopia_env.policies.interviews import question_text
+from sotopia_env.outcomes.facts import PublicVariable
+from sotopia_env.policies.interviews import belief_question, question_text
 from sotopia_env.policies.move_dialogue import MoveDialogue
 from sotopia_env.world.action import WORDLESS, Action, ActionType
 from sotopia_env.world.answers import PARTICIPANT, InterviewQuestion, InterviewReply
@@ -24,6 +26,11 @@ from sotopia_env.world.observation import NOTHING_YET, SO_FAR, Observation
 from sotopia_env.world.play.policy import Decision
 
 _NO_ANSWER = InterviewReply(reason="the person gave no answer")
+_FORM = (
+    "the conversation is over; some last questions about what you believe now. Nobody in it sees your answers. "
+    "Answer with the letter of one option; or with several, such as 'a 70 b 30'; or with Enter if you do not know. "
+    "Ctrl-D skips the rest."
+)
 _TERMINAL = threading.Lock()
 """Held during a question: several seats played at one terminal are interviewed one after the other."""
 
@@ -91,6 +98,48 @@ class HumanPolicy:
                 return InterviewReply(keys.index(answer))
             self.write(f"Expected one of {', '.join(question.keys)}, got {answer!r}.")
         return _NO_ANSWER
+
+    async def weigh(
+        self, observation: Observation, questions: Sequence[PublicVariable]
+    ) -> Mapping[str, Mapping[str, float] | None]:
+        """Returns the person's answers to closed questions after the episode; the end of the input skips the rest.
+
+        Args:
+            observation: what the person saw at the end.
+            questions: those on variables, and those on trust.
+
+        Returns:
+            By the name of a variable, the weight of each option; ``None`` for a question that the person skips.
+        """
+        return await asyncio.to_thread(self._weigh, observation, questions)
+
+    def _weigh(
+        self, observation: Observation, questions: Sequence[PublicVariable]
+    ) -> dict[str, Mapping[str, float] | None]:
+        answers: dict[str, Mapping[str, float] | None] = {}
+        with _TERMINAL, suppress(EOFError):
+            self.write(escape(f"\n{observation.briefing.name}: {_FORM}"))
+            for variable in questions:
+                question = belief_question(variable, variable.options)
+                lines = [f"  {key} = {option}" for key, option in zip(question.keys, question.options, strict=True)]
+                self.write(escape("\n".join([f"\n{question.text[:1].upper()}{question.text[1:]}?", *lines])))
+                answers[variable.name] = self._weights(question)
+        return answers
+
+    def _weights(self, question: InterviewQuestion) -> dict[str, float] | None:
+        """One letter, or letters with numbers between which the options share; ``None`` for an empty line."""
+        keys = [key.casefold() for key in question.keys]
+        while words := self.read("Your answer (Enter to skip): ").replace(",", " ").casefold().split():
+            letters, numbers = words[::2], words[1::2] or ["1"]
+            whole = len(letters) == len(numbers) == len(set(letters)) and all(map(str.isdecimal, numbers))
+            if whole and set(letters) <= set(keys) and any(map(int, numbers)):
+                shares = dict(zip(letters, map(float, numbers), strict=True))
+                return {option: shares.get(key, 0.0) for key, option in zip(keys, question.options, strict=True)}
+            expected = (
+                f"one of {', '.join(question.keys)}, or several with numbers such as '{keys[0]} 70 {keys[-1]} 30'"
+            )
+            self.write(f"Expected {expected}, got {' '.join(words)!r}.")
+        return None
 
     def _decide(self, observation: Observation) -> Decision:
         # Other seats' words could contain escape sequences that steer the person's terminal.

@@ -21,6 +21,7 @@ from sotopia_env.chat_model.spending.ledger import Ledger
 from sotopia_env.concurrency.progress import Progress
 from sotopia_env.concurrency.stopping import Dropped, Stop
 from sotopia_env.concurrency.workers import check_limits, work_through
+from sotopia_env.evaluators.probes.form import with_forms
 from sotopia_env.foundation.errors import (
     FATAL,
     DamagedRecordError,
@@ -140,6 +141,7 @@ class _Run:
                 listeners=self._listeners(plan, bool(parts)),
             )
             if isinstance(outcome, Episode) and self.evaluator is not None:
+                outcome = await with_forms(outcome, plan.policies, self.evaluator)
                 return await evaluate_episode(outcome, self.evaluator, self.timeout, partial(self._keep, plan.key))
             return outcome
         except (*FATAL, Dropped) as error:

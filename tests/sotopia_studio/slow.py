@@ -1,4 +1,4 @@
-"""A policy that thinks for a while, so that a run can be stopped in the middle."""
+"""Policies that take their time, and one that leaves."""
 
 from __future__ import annotations
 
@@ -43,3 +43,13 @@ class Heavy(Slow):
         """Blocks its thread."""
         self.parameters = {"seconds": seconds}
         time.sleep(seconds)
+
+
+class Leaver(Slow):
+    """Leaves at its first turn."""
+
+    name = "leaver"
+
+    async def act(self, observation: Observation, seed: int) -> Decision:
+        """Returns the action of leaving."""
+        return Decision(Action("leave"))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from sotopia_env.world import Rules
 from sotopia_env.world.answers import Belief
 from sotopia_env.world.episode import Episode
 from tests.sotopia_studio.studio import Studio, running
-from tests.sotopia_studio.test_keyboard import press, tab_to
+from tests.sotopia_studio.test_keyboard import choose, press, tab_to
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +77,15 @@ def test_beliefs_are_asked_at_the_end_and_stored_beside_the_turns(studio: Studio
             page.keyboard.press("ArrowRight")
     expect(questions.first.locator("output").first).to_have_text("75 %")
     expect(first).to_have_attribute("aria-valuetext", "75 %")
+    trust = page.get_by_role("group", name=re.compile("100 coins"))
+    expect(trust).to_have_count(3)  # the two others, and a stranger
+    choose(page, trust.first, "75")
+    choose(page, trust.last, "25")
     studio.check(page)
     page.wait_for_timeout(1_000)  # the draft is kept after a pause
     page.reload()
     expect(questions.first.locator("output").first).to_have_text("75 %")
+    expect(trust.first.get_by_label("75")).to_be_checked()
     press(page, page.get_by_role("button", name="Save what I believe"))
     expect(page.locator("input[type=range]")).to_have_count(0)
     after = evaluated(studio, episode)
@@ -89,7 +95,12 @@ def test_beliefs_are_asked_at_the_end_and_stored_beside_the_turns(studio: Studio
     assert answered.shares[:2] == (0.75, 0.25)
     assert answered.respondent == "agent_0"
     assert others
-    assert all(not belief.shares and belief.reason for belief in others)  # untouched: unknown, and not uniform
+    coins = {belief.variable: belief.shares for belief in others if belief.shares}
+    assert list(coins.values()) == [(0, 0, 0, 1, 0), (0, 1, 0, 0, 0)]
+    untouched = [belief for belief in others if not belief.shares]
+    assert untouched
+    assert all(belief.reason for belief in untouched)  # unknown, and not uniform
+    assert [belief.shares for belief in after.evaluations[-1].trust if own(belief)] == list(coins.values())
     scored = [belief for belief in after.evaluations[-1].beliefs if own(belief)]
     assert [belief.shares for belief in scored] == [answered.shares]
 
@@ -121,12 +132,15 @@ def test_beliefs_are_asked_after_turns_where_the_probe_says_so(studio: Studio) -
 @pytest.mark.parametrize(
     ("evaluator", "moment"),
     [
-        ("verified", "none"),
-        ("none", "none"),
-        ("verified+facts", "end"),
-        ("verified+facts:probe=turns,samples=4", "turns"),
-        ("facts:interviewee=bayesian", "none"),
+        ("verified", ("none", False)),
+        ("none", ("none", False)),
+        ("verified+facts", ("end", True)),
+        ("verified+facts:trust=false", ("end", False)),
+        ("mean(verified+facts:probe=turns,samples=4)", ("turns", True)),
+        ("facts:interviewee=bayesian", ("none", False)),
     ],
 )
-def test_the_evaluator_says_when_people_are_asked(evaluator: str, moment: str) -> None:
+def test_the_evaluator_says_when_people_are_asked_and_whether_on_trust(
+    evaluator: str, moment: tuple[str, bool]
+) -> None:
     assert probe_of(evaluator) == moment

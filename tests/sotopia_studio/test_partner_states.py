@@ -9,11 +9,12 @@ from playwright.sync_api import Page, expect
 from sotopia_studio import live
 from sotopia_studio.store import jobs
 
+from sotopia_env import naming
 from sotopia_env.chat_model.options import ModelOptions
-from sotopia_env.world import Action
+from sotopia_env.world import Action, Rules
 from sotopia_env.world.action import ActionType
 from tests.sotopia_env.chat_model.server import LoopbackServer
-from tests.sotopia_studio.studio import Studio, running
+from tests.sotopia_studio.studio import Studio, bargaining, running
 
 SOON = 10_000
 """Milliseconds within which a page says what is the matter."""
@@ -108,6 +109,57 @@ def test_a_person_who_has_not_come_is_expected(studio: Studio) -> None:
     page.goto(f"{studio.address}/seat/{episode}/agent_1")
     expect_state(page, "expected", "has not come yet")
     studio.check(page)
+
+
+LEAVER = "tests.sotopia_studio.slow:Leaver"
+THREE = next(iter(naming.task_set("mini_mafia", 1, 0, "medium")))
+
+
+def press_leave(page: Page) -> None:
+    page.get_by_text("Leave", exact=True).click()
+    page.get_by_role("button", name="Leave the conversation").click()
+
+
+def test_a_partner_who_leaves_is_named_and_ends_a_conversation_of_two(studio: Studio) -> None:
+    page = seated(studio, LEAVER)
+    say(page, "Good morning.")
+    expect(page.get_by_text("The conversation is over.")).to_contain_text(f"{bargaining().names['agent_1']} left.", timeout=SOON)
+    expect(page.locator("form.answer")).to_have_count(0)
+    studio.check(page)
+
+
+def test_a_partner_in_another_browser_who_leaves_is_named_within_seconds(studio: Studio) -> None:
+    (first, page), (second, other) = studio.person(), studio.person(390)
+    people = {"agent_0": first, "agent_1": second}
+    episode = studio.begin(policies=dict.fromkeys(people, "human"), people=people)
+    for agent, view in (("agent_0", page), ("agent_1", other)):
+        view.goto(f"{studio.address}/seat/{episode}/{agent}")
+    say(page, "Good morning.")
+    expect(page.locator(".status-line")).to_contain_text("is thinking")
+    press_leave(other)
+    expect(page.get_by_text("The conversation is over.")).to_contain_text(f"{bargaining().names['agent_1']} left.", timeout=SOON)
+    studio.check(page)
+
+
+@pytest.mark.parametrize("is_person", [True, False])
+def test_of_three_one_leaves_and_the_others_go_on(studio: Studio, is_person: bool) -> None:
+    (first, page), (second, other) = studio.person(), studio.person()
+    people = {"agent_0": first, "agent_1": second} if is_person else {"agent_0": first}
+    rest = "honest" if is_person else LEAVER
+    policies = {"agent_0": "human", "agent_1": "human" if is_person else "honest", "agent_2": rest}
+    episode = studio.begin(task=THREE, policies=policies, people=people, rules=Rules(max_turns=20))
+    page.goto(f"{studio.address}/seat/{episode}/agent_0")
+    say(page, "Good morning.")
+    if is_person:
+        other.goto(f"{studio.address}/seat/{episode}/agent_1")
+        press_leave(other)
+    name = THREE.names["agent_1" if is_person else "agent_2"]
+    line = page.locator("[data-absent]", has_text=f"{name} left the conversation and will not answer.")
+    expect(line).to_be_visible(timeout=SOON)
+    studio.check(page)
+    say(page, "Who is still here?")  # the others go on
+    expect(page.locator(".turn", has_text="Who is still here?")).to_be_visible()
+    expect(line).to_be_visible()
 
 
 def test_a_worker_elsewhere_that_dies_is_an_interruption(studio: Studio) -> None:

@@ -117,6 +117,10 @@ class FactsEvaluator:
             settings["choices"] = True
         return {**settings, "interviewee": self._respondents.parameters}
 
+    def replaces(self, agent: str) -> bool:
+        """Whether another policy answers in place of the one that played, or of the person who did."""
+        return self._respondents.replaces(agent)
+
     def applies(self, episode: Episode) -> bool:
         """Whether the task has facts."""
         return episode.task.scenario.facts is not None

@@ -11,9 +11,13 @@ from sotopia_env.evaluators.probes.evaluator import FactsEvaluator
 from sotopia_env.evaluators.probes.form import form_beliefs, form_questions
 from sotopia_env.evaluators.turn_rewards import belief_rewards
 from sotopia_env.foundation.errors import EvaluationError, InvalidValueError, UnknownNameError
-from sotopia_env.naming import make_policy
+from sotopia_env.naming import make_evaluator, make_policy
+from sotopia_env.policies import HumanPolicy
+from sotopia_env.runs import run_episodes
+from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.tasks.families.mini_mafia import HIDDEN, INFORMED, PLAIN
 from sotopia_env.tasks.families.registry import generate
+from sotopia_env.world.answers import TRUST
 from sotopia_env.world.episode import Episode, read_episode, to_line
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import Dimension
@@ -30,7 +34,8 @@ def certain(agent: str) -> dict[str, dict[str, float]]:
     """Sliders that all stand at the truth, as far as the seat is asked for it."""
     truth = TASK.scenario.facts.truth
     questions = form_questions(TASK, agent, ended=True)
-    return {one.name: {option: 100.0 * (option == truth[one.name]) for option in one.options} for one in questions}
+    asked = [one for one in questions if one.name in truth]
+    return {one.name: {option: 100.0 * (option == truth[one.name]) for option in one.options} for one in asked}
 
 
 def played(answers, *, every=False) -> tuple[Table, Episode]:
@@ -60,7 +65,10 @@ def test_a_persons_answers_are_stored_beside_the_turns_and_scored_like_a_policys
     evaluation = evaluated(again)
     own = [belief for belief in evaluation.beliefs if belief.respondent == PERSON]
     assert {belief.by for belief in own} == {"human"}
-    assert [belief.shares for belief in own] == [belief.shares for belief in episode.beliefs]
+    assert own
+    assert [belief.shares for belief in (*own, *evaluation.trust) if belief.respondent == PERSON] == [
+        belief.shares for belief in episode.beliefs
+    ]
     scores = evaluation.by_agent[PERSON]
     assert scores[Dimension.KNOWLEDGE].value == 10
     assert scores["belief_control"].value == 1
@@ -119,7 +127,7 @@ def test_an_observer_in_place_of_the_person_answers_instead_of_the_form():
 def test_during_the_play_nobody_is_asked_about_a_secret_of_which_the_seat_reads_nothing():
     task = verified_task("facts", 3, True)
     during = {one.name for one in form_questions(task, "agent_1", ended=False)}
-    assert {one.name for one in form_questions(task, "agent_1", ended=True)} - during == {"code"}
+    assert {one.name for one in form_questions(task, "agent_1", ended=True, trust=False)} - during == {"code"}
     assert form_questions(generate("bargaining", 1, 0)[0], "agent_0", ended=True) == ()
 
 
@@ -151,3 +159,69 @@ def test_a_record_of_an_answer_to_no_question_of_the_task_is_refused(change):
     strange = tuple(belief.model_copy(update=change) for belief in episode.beliefs[:1])
     with pytest.raises(EvaluationError, match=NAME):
         evaluated(episode.model_copy(update={"beliefs": strange}))
+
+
+def entrusted(**coins: str) -> dict[str, dict[str, float]]:
+    """The person's answers on trust: an amount for everybody."""
+    questions = [one for one in form_questions(TASK, PERSON, ended=True) if one.kind == TRUST]
+    return {
+        one.name: {option: float(option == coins[one.of or "stranger"]) for option in one.options} for one in questions
+    }
+
+
+def test_what_a_person_would_entrust_counts_for_the_others():
+    _, episode = played(entrusted(stranger="25", **{AGENTS[HIDDEN]: "0", AGENTS[INFORMED]: "100"}))
+    evaluation = evaluated(episode)
+    own = {belief.variable: belief for belief in evaluation.trust if belief.respondent == PERSON}
+    assert len(own) == 3
+    by_agent = evaluation.by_agent
+    assert f"{PERSON} would entrust 100.0" in by_agent[AGENTS[INFORMED]][Dimension.RELATIONSHIP].reasoning
+    assert (
+        by_agent[AGENTS[INFORMED]][Dimension.RELATIONSHIP].value
+        > by_agent[AGENTS[HIDDEN]][Dimension.RELATIONSHIP].value
+    )
+
+
+def test_who_is_not_asked_on_trust_reads_no_such_question():
+    asked = form_questions(TASK, PERSON, ended=True, trust=False)
+    assert asked == form_questions(TASK, PERSON, ended=False)
+    assert {one.kind for one in form_questions(TASK, PERSON, ended=True)} - {one.kind for one in asked} == {TRUST}
+
+
+def at_the_terminal(evaluator: str, *lines: str) -> tuple[Episode, list[str]]:
+    """A game in which a person sits at the terminal, who is silent and then types these lines into the form."""
+    answers, screen = [*lines], []
+
+    def read(prompt: str) -> str:
+        screen.append(prompt)
+        if "What do you do" in prompt:
+            return "none"
+        if not answers:
+            raise EOFError
+        return answers.pop(0)
+
+    person = HumanPolicy(read, screen.append)
+    policies = tuple({**POLICIES, PERSON: person}[agent] for agent in TASK.agents)
+    judge = make_evaluator(evaluator, policies=POLICIES.values())
+    run = asyncio.run(run_episodes([EpisodePlan(TASK, policies)], evaluator=judge, progress=False))
+    return run.episodes[0], screen
+
+
+@pytest.mark.parametrize("moment", ["end", "turns"])
+def test_a_person_at_the_terminal_is_asked_once_at_the_end(moment):
+    episode, screen = at_the_terminal(f"verified+facts:probe={moment}", "z", "a 70 b 30", "")
+    beliefs = [belief for belief in episode.beliefs if belief.respondent == PERSON]
+    assert {belief.turns for belief in beliefs} == {len(episode.turns)}
+    assert len(beliefs) == len(form_questions(TASK, PERSON, ended=True))
+    assert beliefs[0].shares == (0.7, 0.3, 0.0)
+    assert not any(belief.shares for belief in beliefs[1:])  # one is skipped, and the input ends
+    assert any("got 'z'" in text for text in screen)
+    evaluation = episode.evaluations[-1]
+    assert [one.shares for one in evaluation.beliefs if one.respondent == PERSON and one.shares] == [beliefs[0].shares]
+
+
+@pytest.mark.parametrize("evaluator", ["verified", "verified+facts:probe=none", "facts:interviewee=random"])
+def test_a_person_at_the_terminal_is_asked_nothing_if_the_evaluator_asks_nobody(evaluator):
+    episode, screen = at_the_terminal(evaluator, "a")
+    assert episode.beliefs == ()
+    assert not any("Enter to skip" in text for text in screen)

@@ -1,4 +1,4 @@
-"""Probes on a seat's page: what the person believes about the facts, as sliders, kept beside the episode's turns."""
+"""Probes on a seat's page: what the person believes, as sliders, and whom they would trust, beside the turns."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sotopia_env.evaluators.probes.form import Weights, form_beliefs, form_quest
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.naming.evaluators import probe_of
 from sotopia_env.outcomes.facts import PublicVariable
+from sotopia_env.world.answers import TRUST
 from sotopia_studio import live
 from sotopia_studio.live import LiveEpisode
 from sotopia_studio.problems import ConflictError
@@ -21,11 +22,11 @@ from sotopia_studio.work.evaluating import EvaluationSpec
 
 def belief_questions(state: LiveEpisode, agent: str) -> tuple[PublicVariable, ...]:
     """Returns what the person in a seat is asked now; empty if nothing, or if they have answered at this moment."""
-    task, moment = state.spec.task, probe_of(state.spec.evaluator)
+    task, (moment, trust) = state.spec.task, probe_of(state.spec.evaluator)
     is_moment = moment == "turns" and len(state.table.turns) > 0
     if task.scenario.facts is None or not ((state.ended and moment == "end") or is_moment):
         return ()
-    questions = form_questions(task, agent, ended=state.ended)
+    questions = form_questions(task, agent, ended=state.ended, trust=trust)
     now = [belief for belief in state.table.beliefs if belief.turns == len(state.table.turns)]
     # After the end more may be asked than before it, at the same number of turns.
     answered = {belief.variable for belief in now if belief.respondent == agent}
@@ -52,7 +53,13 @@ async def record_beliefs(
         raise ConflictError("that was asked at another moment; the questions of now, if any, are below")
     weights = {question.name: _weights(question, number, fields) for number, question in enumerate(questions)}
     given = form_beliefs(
-        state.spec.task, agent, weights, turns=len(state.table.turns), ended=state.ended, by=episodes.PERSON
+        state.spec.task,
+        agent,
+        weights,
+        turns=len(state.table.turns),
+        ended=state.ended,
+        by=episodes.PERSON,
+        trust=probe_of(state.spec.evaluator)[1],
     )
     new = [(BELIEFS, RecordedBeliefs(beliefs=given).model_dump_json())]
     state.number = await events.append(connection, state.id, state.number, new)
@@ -69,6 +76,11 @@ async def record_beliefs(
 
 
 def _weights(question: PublicVariable, number: int, fields: Mapping[str, str]) -> Weights:
+    if question.kind == TRUST:  # one amount is chosen
+        chosen = fields.get(f"belief{number}", "")
+        if chosen and chosen not in question.options:
+            raise InvalidValueError(field=question.name, expected=f"one of {', '.join(question.options)}", got=chosen)
+        return {option: float(option == chosen) for option in question.options}
     weights = {}
     for index, option in enumerate(question.options):
         text = fields.get(f"belief{number}.{index}", "").strip() or "0"

@@ -1,4 +1,4 @@
-"""The hub: polls the database once for all watchers of a web process.
+"""The hub: looks at the database once for all watchers of a web process.
 
 The new events of an episode are read once for all its watchers. Events are numbered without gaps, so a watcher
 that reconnects with the number of its last event gets every event exactly once.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 from sotopia_studio.live import CLOSED
@@ -114,6 +115,26 @@ class Hub:
                 self._renderings.popitem(last=False)
         # Shielded: a watcher who leaves does not cancel what the others wait for.
         return await asyncio.shield(task)
+
+    async def changes(self, key: str, render: Callable[[], Awaitable[str]], period: float) -> AsyncGenerator[str]:
+        """Yields the result of ``render`` now and whenever it is another one, until the hub closes.
+
+        For what has no events of its own, such as a study, which changes with its people and with all its
+        conversations. One look in ``period`` seconds serves all who watch the same ``key``.
+        """
+        latest = ""
+        while not self._closing.is_set():
+            now = time.time()
+            try:
+                text = await self.once((key, int(now / period)), render)
+            except UNREACHABLE as error:  # those who watch wait until the database answers again
+                logger.warning("the database does not answer: %s", error)
+            else:
+                if text != latest:
+                    yield text
+                latest = text
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), period - now % period)
 
     async def close(self) -> None:
         """Ends all streams."""

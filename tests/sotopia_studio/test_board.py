@@ -90,12 +90,38 @@ def test_the_board_follows_the_people(studio: Studio) -> None:
         studio.check(sized(board, size))
     # By keyboard to a conversation of the study, and to all of them.
     conversation = people.get_by_role("link", name=re.compile("turn"))
-    with board.expect_response("**/board"):
-        tab_to(board, conversation)
-    expect(conversation).to_be_focused()  # the board was sent again meanwhile
+    tab_to(board, conversation)
+    say(second, "Now the board changes.")
+    expect(conversation).to_have_text("4 turns")
+    expect(conversation).to_be_focused()
     press(board, board.get_by_role("link", name="All its conversations"))
     expect(board).to_have_url(re.compile(r"/episodes\?tag=study"))
     expect(board.locator("tbody tr")).to_have_count(2)
+
+
+def test_one_stream_serves_two_researchers_and_a_reload_and_no_participant(studio: Studio) -> None:
+    open_study(studio, **PLAY, name="watched")
+    boards = [studio.page(), studio.page(390)]
+    requests: list[str] = []
+    for board in boards:
+        board.on("request", lambda request: requests.append(request.url) if request.url.endswith("/board") else None)
+        board.goto(f"{studio.address}/studies/watched")
+        expect(board.get_by_text("Nobody yet")).to_be_visible()
+    person = join(studio, "watched")
+    say(person, "Good morning.")
+    people = [board.get_by_role("region", name="People") for board in boards]
+    for region in people:
+        expect(region.get_by_role("row").last).to_contain_text("2 turns")
+    assert len(requests) == 2  # one stream each, however often the board changes
+    live_text = people[0].inner_text()
+    boards[0].reload()
+    expect(people[0]).to_have_text(re.compile("2 turns"))
+    assert people[0].inner_text() == live_text
+    for asking in (person, studio.guest()):
+        answer = asking.request.get(f"{studio.address}/studies/watched/board", headers={"accept": "text/event-stream"})
+        assert answer.status in (401, 403)
+        assert "has the turn" not in answer.text()
+    assert boards[1].request.get(f"{studio.address}/studies/nowhere/board").status == 404
 
 
 def test_the_board_says_that_a_model_has_died(studio: Studio) -> None:

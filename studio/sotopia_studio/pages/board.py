@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from sotopia_env.foundation.errors import SotopiaError, UnknownNameError
 from sotopia_env.reports.charts import figure_bytes
@@ -24,15 +26,11 @@ from sotopia_studio.studies.board import LOST, STAGES, board_of, minutes
 
 router = APIRouter()
 PERIOD = 2
-"""Seconds between two looks at a study; all who watch it share one."""
+"""Seconds between two looks at a study that is watched."""
 
 
 async def board_html(parts: Services, name: str) -> str:
-    """Returns the board of a study, rendered at most once in a period for all who watch it."""
-    return await parts.hub.once(("board", name, int(time.time() / PERIOD)), partial(_board, parts, name))
-
-
-async def _board(parts: Services, name: str) -> str:
+    """Returns the board of a study as it is now."""
     await api.settle(parts, name)
     async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
@@ -42,10 +40,20 @@ async def _board(parts: Services, name: str) -> str:
     return fragment("_study_board.html", stages=STAGES, lost_stages=LOST, lost=lost, minutes=minutes, **values)
 
 
-@router.get("/studies/{name}/board")
-async def board(parts: ServicesDep, _: Reader, name: str) -> HTMLResponse:
-    """The part of a study's page that changes."""
-    return HTMLResponse(await board_html(parts, name))
+async def existing_study(parts: ServicesDep, _: Reader, name: str) -> str:
+    """A dependency: the name of a study that exists."""
+    async with parts.database.read() as connection:
+        return str((await studies.by_name(connection, name)).name)
+
+
+@router.get("/studies/{name}/board", response_class=EventSourceResponse)
+async def board(
+    parts: ServicesDep, _: Reader, name: Annotated[str, Depends(existing_study)]
+) -> AsyncIterator[ServerSentEvent]:
+    """The part of a study's page that changes: as it is now, and again whenever it has changed."""
+    async with aclosing(parts.hub.changes(f"board {name}", partial(board_html, parts, name), PERIOD)) as stream:
+        async for html in stream:
+            yield ServerSentEvent(raw_data=html)
 
 
 async def _report(parts: Services, name: str) -> Report:

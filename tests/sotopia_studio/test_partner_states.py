@@ -123,7 +123,9 @@ def press_leave(page: Page) -> None:
 def test_a_partner_who_leaves_is_named_and_ends_a_conversation_of_two(studio: Studio) -> None:
     page = seated(studio, LEAVER)
     say(page, "Good morning.")
-    expect(page.get_by_text("The conversation is over.")).to_contain_text(f"{bargaining().names['agent_1']} left.", timeout=SOON)
+    expect(page.get_by_text("The conversation is over.")).to_contain_text(
+        f"{bargaining().names['agent_1']} left.", timeout=SOON
+    )
     expect(page.locator("form.answer")).to_have_count(0)
     studio.check(page)
 
@@ -137,7 +139,9 @@ def test_a_partner_in_another_browser_who_leaves_is_named_within_seconds(studio:
     say(page, "Good morning.")
     expect(page.locator(".status-line")).to_contain_text("is thinking")
     press_leave(other)
-    expect(page.get_by_text("The conversation is over.")).to_contain_text(f"{bargaining().names['agent_1']} left.", timeout=SOON)
+    expect(page.get_by_text("The conversation is over.")).to_contain_text(
+        f"{bargaining().names['agent_1']} left.", timeout=SOON
+    )
     studio.check(page)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sotopia_env.foundation.files import write_text_atomically
+from sotopia_env.people.seat.conversation import show
 from sotopia_env.storage import read_run
 from sotopia_env.world.play.table import Table
-from sotopia_studio.pages import conversation
 from sotopia_studio.pages.episodes import one_file
 from sotopia_studio.store import episodes, runs
 from sotopia_studio.store.engine import Database
@@ -26,7 +26,7 @@ def export(paths: Sequence[Path], out: Path) -> int:
     views = []
     for number, episode in enumerate((episode for path in paths for episode in read_run(path)), start=1):
         policies = {policy.agent: policy.name for policy in episode.policies}
-        views.append(conversation.show(str(number), Table.resume(episode), policies=policies))
+        views.append(show(str(number), Table.resume(episode), policies=policies))
     write_text_atomically(out, one_file(views, ", ".join(path.name for path in paths)))
     return len(views)
 

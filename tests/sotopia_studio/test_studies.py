@@ -17,16 +17,16 @@ from sotopia_studio.problems import ConflictError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, runs
 from sotopia_studio.studies import opening
-from sotopia_studio.studies.building.builder import words
-from sotopia_studio.studies.guidance import worked_example
-from sotopia_studio.studies.rating import annotation_form
 
 from sotopia_env import naming
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.people import read_annotations
 from sotopia_env.people.sheet import dimension_guides
+from sotopia_env.people.studies.builder import words
 from sotopia_env.people.studies.files import to_text
+from sotopia_env.people.studies.guidance import worked_example
+from sotopia_env.people.studies.ratings import annotation_form
 from sotopia_env.people.studies.settings import AnnotateStudy, study_of
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups

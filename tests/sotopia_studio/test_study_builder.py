@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-from sotopia_studio.studies.building import builder
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.settings_form import sent_of, values_of
+from sotopia_env.people.studies import builder
 from sotopia_env.people.studies.files import read_text, to_text
 from sotopia_env.people.studies.settings import KINDS, PlayStudy, study_of
 from tests.sotopia_studio.server import Studio

@@ -11,6 +11,7 @@ from fastapi.responses import PlainTextResponse, Response
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.answers import completed_sheet
+from sotopia_env.people.studies.design import make_tasks
 from sotopia_env.people.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep, public_address
@@ -32,7 +33,7 @@ async def prepare(parts: Services, name: str) -> None:
     async with parts.database.read() as connection:
         study = settings_of(await studies.by_name(connection, name))
     if isinstance(study, PlayStudy):
-        await asyncio.to_thread(play.prepare, study)
+        await asyncio.to_thread(make_tasks, study)
 
 
 async def settle(parts: Services, name: str) -> None:

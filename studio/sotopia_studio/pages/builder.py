@@ -13,7 +13,10 @@ from fastapi.responses import PlainTextResponse, RedirectResponse, Response
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.settings_form import values_of
-from sotopia_env.people.studies import files
+from sotopia_env.people.studies import builder, files
+from sotopia_env.people.studies.builder import DRAFT, OTHER
+from sotopia_env.people.studies.design import Design
+from sotopia_env.people.studies.design import design as design_of
 from sotopia_env.people.studies.settings import KINDS, AnyStudy
 from sotopia_studio.api import studies as api
 from sotopia_studio.auth import Reader, Runner
@@ -23,10 +26,8 @@ from sotopia_studio.pages.rendering import fragment, render
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import drafts, runs, studies
 from sotopia_studio.store.episodes import PERSON
-from sotopia_studio.studies import opening
-from sotopia_studio.studies.building import builder, changing, trials
-from sotopia_studio.studies.building.builder import DRAFT, OTHER, Design
-from sotopia_studio.studies.building.changing import Change
+from sotopia_studio.studies import changing, opening, trials
+from sotopia_studio.studies.changing import Change
 from sotopia_studio.work import names
 
 router = APIRouter()
@@ -85,7 +86,7 @@ async def reviewed(parts: Services, sent: Mapping[str, str]) -> Review:
     if form.record is not None:
         try:
             await opening.planned(parts.database, parts.settings, form.record)
-            design = await asyncio.to_thread(builder.design, form.record)
+            design = await asyncio.to_thread(design_of, form.record)
         except InvalidValueError as error:
             problems[error.field if error.field in sent else ""] = str(error)
     return Review(Edited(sent, form.record, problems), design, change, problems)

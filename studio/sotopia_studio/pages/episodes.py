@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Header, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import ValidationError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.validation import invalid
 from sotopia_env.foundation.versions import code_version
+from sotopia_env.people.seat.conversation import EpisodePage, TurnCard, show
 from sotopia_env.world.play.table import Table
 from sotopia_studio import live
 from sotopia_studio.api.episodes import existing_episode, resume_episode, stop_episode
 from sotopia_studio.api.simulate import NewEvaluation, SeatLink, evaluate_episode, new_links
 from sotopia_studio.auth import Principal, Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
-from sotopia_studio.pages import conversation
-from sotopia_studio.pages.conversation import EpisodePage
 from sotopia_studio.pages.editing import evaluation_menus
 from sotopia_studio.pages.rendering import STATIC, fragment, render
 from sotopia_studio.store import comments, episode_lists, episodes, events, jobs
@@ -55,6 +55,31 @@ async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = 
     return render(request, "episodes.html", rows=rows, total=total, menus=menus, fields=fields, after=after, more=more)
 
 
+async def view_of(
+    connection: AsyncConnection, episode: str, seat: str | None = None
+) -> tuple[Any, EpisodePage, Mapping[str, str]]:
+    """Returns the row of an episode, live or recorded, its view, and the names of its policies by agent id.
+
+    Args:
+        connection: a transaction.
+        episode: the episode's id.
+        seat: the agent whose knowledge is shown; ``None`` for everything.
+
+    Raises:
+        MissingError: the episode does not exist.
+        UnknownNameError: the task has no such seat.
+    """
+    row = await episode_lists.one(connection, episode)
+    if row.status == "done":
+        record = await episodes.record_of(connection, episode)
+        table, number = Table.resume(record), 0
+        policies: Mapping[str, str] = {policy.agent: policy.name for policy in record.policies}
+    else:
+        now = await live.LiveEpisode.load(connection, episode)
+        table, number, policies = now.table, now.number, now.spec.policies
+    return row, show(episode, table, seat=seat, status=row.status, event=number, policies=policies), policies
+
+
 @router.get("/episodes/{episode}")
 async def page(
     request: Request, parts: ServicesDep, principal: Reader, episode: str, seat: str = "", job: str = ""
@@ -75,15 +100,13 @@ async def _page(
 ) -> HTMLResponse:
     conditions, fields = _filter({name: value for name, value in request.query_params.items() if name != "seat"})
     async with parts.database.read() as connection:
-        row = await episode_lists.one(connection, episode)
-        table, policies, event = await conversation.load(connection, episode, row.status)
+        row, view, policies = await view_of(connection, episode, seat or None)
         newer, older = await episode_lists.neighbours(connection, conditions, episode)
         remarks = await comments.of(connection, episode)
         people = await episodes.participants(connection, episode)
         guests = await episodes.guests(connection, episode)
         menus = await evaluation_menus(parts, connection)
         state = await jobs.state_of(connection, job) if job else None
-    view = conversation.show(episode, table, seat=seat or None, status=row.status, event=event, policies=policies)
     # A seat that was given to nobody is every researcher's.
     mine = [agent for agent, name in policies.items() if name == episodes.PERSON]
     mine = [agent for agent in mine if people.get(agent, principal.id) == principal.id]
@@ -110,10 +133,8 @@ async def _page(
 async def evaluations(request: Request, parts: ServicesDep, _: Reader, episode: str, job: str) -> HTMLResponse:
     """The part of the page that waits for an evaluation."""
     async with parts.database.read() as connection:
-        row = await episode_lists.one(connection, episode)
-        table, policies, event = await conversation.load(connection, episode, row.status)
+        view = (await view_of(connection, episode))[1]
         state = await jobs.state_of(connection, job)
-    view = conversation.show(episode, table, status=row.status, event=event, policies=policies)
     return render(request, "_evaluations.html", c=view, job=state)
 
 
@@ -177,16 +198,12 @@ async def _news(parts: Services, episode: str, event: events.Event, seat: str | 
         over = row.status == "done" and event.kind in ("ended", "evaluated")
         table = Table.resume(await episodes.record_of(connection, episode)) if over else now.table
     count = sum(item.kind == "turn" for item in log[: event.number])
-    latest = conversation.show(
-        episode, table, seat=seat, status=row.status, event=event.number, policies=now.spec.policies
-    )
+    latest = show(episode, table, seat=seat, status=row.status, event=event.number, policies=now.spec.policies)
     turns = _new_turns(now.table, seat, count - (event.kind == "turn"), count, latest)
     return fragment("_news.html", c=latest, turns=turns, event=event.kind, row=row)
 
 
-def _new_turns(
-    table: Table, seat: str | None, before: int, count: int, latest: EpisodePage
-) -> tuple[conversation.TurnCard, ...]:
+def _new_turns(table: Table, seat: str | None, before: int, count: int, latest: EpisodePage) -> tuple[TurnCard, ...]:
     """The turns of an event; for a seat, the turns that it witnessed with this event."""
     if seat is None:
         return latest.turns[before:count]
@@ -271,9 +288,7 @@ async def record(parts: ServicesDep, _: Reader, episode: str) -> Response:
 async def export(parts: ServicesDep, _: Reader, episode: str) -> Response:
     """The episode as one file that needs no network."""
     async with parts.database.read() as connection:
-        row = await episode_lists.one(connection, episode)
-        table, policies, event = await conversation.load(connection, episode, row.status)
-    view = conversation.show(episode, table, status=row.status, event=event, policies=policies)
+        row, view, _policies = await view_of(connection, episode)
     return Response(one_file([view], row.task), media_type="text/html", headers=_attached(f"{episode}.html"))
 
 

@@ -11,6 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.design import make_tasks
 from sotopia_env.people.studies.forms import Answers, read_form
 from sotopia_env.people.studies.settings import PlayStudy
 from sotopia_studio import auth
@@ -20,8 +21,7 @@ from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError, ForbiddenError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, studies
-from sotopia_studio.studies import flow, opening, play
-from sotopia_studio.studies.building import trials
+from sotopia_studio.studies import flow, opening, trials
 from sotopia_studio.studies.flow import Step
 
 router = APIRouter()
@@ -101,7 +101,7 @@ async def _step(parts: Services, person: Principal) -> Step:
     async with parts.database.read() as connection:
         study = await flow.study_of_person(connection, person.id)
     if isinstance(study, PlayStudy):  # nobody waits for this transaction, as they would for the next one
-        await asyncio.to_thread(play.prepare, study)
+        await asyncio.to_thread(make_tasks, study)
     async with parts.database.write() as connection:
         return await flow.next_step(connection, person.id)
 

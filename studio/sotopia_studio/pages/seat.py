@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.people.seat.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_env.people.seat.form import (
     Proposal,
     StatementField,
@@ -43,7 +44,6 @@ from sotopia_studio import assistance, auth, live
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, services
 from sotopia_studio.live import LiveEpisode
-from sotopia_studio.pages.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_studio.pages.editing import Fields, seconds_since
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.pages.seats.beliefs import belief_questions, record_beliefs
@@ -52,7 +52,7 @@ from sotopia_studio.pages.seats.waiting import absences, wait_of
 from sotopia_studio.problems import ConflictError, MissingError, UnauthorizedError
 from sotopia_studio.store import drafts, episodes, events, jobs
 from sotopia_studio.store.event_records import Departure, concerns
-from sotopia_studio.studies.building import trials
+from sotopia_studio.studies import trials
 from sotopia_studio.work.standing import Standing, beat, is_shared, standing_of
 
 router = APIRouter()

@@ -7,19 +7,19 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.foundation.errors import InvalidValueError, Where
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people import human_agreement
-from sotopia_env.people.answers import Annotation, AnnotationSet
-from sotopia_env.people.quality import QualityRules, applicable, screen
+from sotopia_env.people.answers import AnnotationSet
+from sotopia_env.people.quality import screen
 from sotopia_env.people.report import agreement_report
-from sotopia_env.people.sheet import AnnotationKey, AnnotationRequest, custom_dimensions, fingerprint
+from sotopia_env.people.sheet import AnnotationKey, custom_dimensions
+from sotopia_env.people.studies.ratings import annotations_of, rules_of
 from sotopia_env.people.studies.settings import AnnotateStudy
 from sotopia_env.reports.sheet import Report
 from sotopia_env.world.episode import Episode
-from sotopia_env.world.reward import Dimension
 from sotopia_studio.store import episodes, studies
-from sotopia_studio.studies.rating import GOLD_SLOT, REASONING, scores_of
+from sotopia_studio.studies.rating import GOLD_SLOT
 
 
 async def annotation_set(
@@ -35,7 +35,13 @@ async def annotation_set(
     if not done:
         raise InvalidValueError("the study has no annotations yet", field="study", got=row.name)
     by_id = {item: await episodes.record_of(connection, item) for item in dict.fromkeys(item.item for item in done)}
-    annotations = [annotation for item in done for annotation in _annotations(item, by_id[item.item])]
+    annotations = [
+        annotation
+        for item in done
+        for annotation in annotations_of(
+            item.id, item.slot, item.participant, by_id[item.item], parse_json(item.answers, "assignment"), item.seconds
+        )
+    ]
     key = AnnotationKey(
         seed=study.seed,
         per_episode=study.overlap,
@@ -46,29 +52,6 @@ async def annotation_set(
     return AnnotationSet(key, tuple(annotations)), list(by_id.values())
 
 
-def _annotations(assignment: Any, episode: Episode) -> list[Annotation]:
-    """The annotations in the form of one assignment: one for each seat."""
-    answers = parse_json(assignment.answers, "assignment")
-    annotations = []
-    for agent in episode.task.agents:
-        request = AnnotationRequest(
-            annotation_id=f"{assignment.id}.{agent}",
-            episode=episode.key,
-            agent=agent,
-            slot=assignment.slot,
-            transcript=fingerprint(episode),
-        )
-        names = [name.removeprefix(f"{agent}.") for name in answers if name.startswith(f"{agent}.")]
-        names = [name for name in names if not name.endswith(REASONING)]
-        reasons = {name: str(answers.get(f"{agent}.{name}{REASONING}") or "") for name in names}
-        # The time was measured for the whole form, which has one part for each seat.
-        seconds = None if assignment.seconds is None else assignment.seconds / len(episode.task.agents)
-        where = Where(record=f"assignment {assignment.id}")
-        scores = scores_of(answers, agent, names)
-        annotations.append(Annotation(request, assignment.participant, scores, reasons, seconds, where))
-    return annotations
-
-
 async def agreement(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> Report:
     """Returns the agreement of annotators with each other and with the judges of the episodes.
 
@@ -76,14 +59,7 @@ async def agreement(connection: AsyncConnection, study: AnnotateStudy, row: Any)
         InvalidValueError: the study has no annotations yet.
     """
     answers, records = await annotation_set(connection, study, row)
-    return agreement_report(human_agreement(records, answers, rules=_rules(study, answers)))
-
-
-def _rules(study: AnnotateStudy, answers: AnnotationSet) -> QualityRules:
-    limits = study.screening.model_dump()
-    most = limits.pop("max_difference")
-    differences = {} if most is None else {Dimension.GOAL.value: most}
-    return applicable(QualityRules(min_words=study.min_words, max_difference=differences, **limits), answers)
+    return agreement_report(human_agreement(records, answers, rules=rules_of(study, answers)))
 
 
 async def screen_and_relaunch(connection: AsyncConnection, study: AnnotateStudy, row: Any) -> dict[str, int]:
@@ -95,7 +71,7 @@ async def screen_and_relaunch(connection: AsyncConnection, study: AnnotateStudy,
     answers, _ = await annotation_set(connection, study, row)
     by_assignment = {
         removal.annotation.request.annotation_id.rpartition(".")[0]: removal.reason.value
-        for removal in screen(answers, _rules(study, answers)).removals
+        for removal in screen(answers, rules_of(study, answers)).removals
     }
     counts: dict[str, int] = {}
     for assignment in await studies.assignments(connection, row.id, "done"):

@@ -15,12 +15,12 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.design import conditions, of_item, of_person
 from sotopia_env.people.studies.settings import AnyStudy, PlayStudy
 from sotopia_env.people.tables.spending import spent_on
 from sotopia_env.world.episode import RecordedTurn, Usage
 from sotopia_studio import live
 from sotopia_studio.store import episodes, studies, tables
-from sotopia_studio.studies.conditions import conditions, of_item, of_person
 
 STAGES = {
     "invited": "has not agreed yet",

@@ -12,7 +12,10 @@ from typing import Any, Literal
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.design import Condition, conditions, of_item, of_person, tasks_of
 from sotopia_env.people.studies.forms import FormQuestion
+from sotopia_env.people.studies.interviews import INTERVIEW, PARTNER_NAME
+from sotopia_env.people.studies.ratings import annotation_form
 from sotopia_env.people.studies.settings import AnyStudy, Factor, PlayStudy, ValidateStudy, study_of
 from sotopia_env.people.tables.beliefs import BELIEF, option_beliefs
 from sotopia_env.people.tables.columns import Cell, Column, Kind, codebook, codebook_csv, long_csv, long_rows, wide_csv
@@ -21,9 +24,6 @@ from sotopia_env.people.tables.turns import TURN, played_turns
 from sotopia_env.world.episode import Episode
 from sotopia_studio import live
 from sotopia_studio.store import episodes, events, studies
-from sotopia_studio.studies import play, rating
-from sotopia_studio.studies.conditions import Condition, conditions, of_item, of_person
-from sotopia_studio.studies.interviews import INTERVIEW, PARTNER_NAME
 
 FORM, FORM_AT_END, PANEL, STUDIO = "the form", "the questionnaire at the end", "the panel", "the studio"
 TableName = Literal["long", "wide", "turns", "beliefs", "codebook"]
@@ -210,7 +210,7 @@ async def tables_of(connection: AsyncConnection, row: Any) -> StudyTables:
     seats: tuple[Column[PlayedSeat], ...] = ()
     factors: tuple[Factor, ...] = ()
     if isinstance(study, PlayStudy):
-        factors, tasks = study.factors, [task for each in conditions(study) for task in play.tasks_of(each.study)]
+        factors, tasks = study.factors, [task for each in conditions(study) for task in tasks_of(each.study)]
         seats = seat_columns(tasks, longest(list(records.values())))
     at_end = {question.name: question for question in study.questionnaire}
     return StudyTables(
@@ -265,10 +265,10 @@ def _asked(study: AnyStudy, agents: Sequence[str], judged: Sequence[Episode]) ->
         about = {f"{INTERVIEW}{q.name}": q for q in study.interview if PARTNER_NAME in q.text}
         return own | {f"{agent}.{name}": question for agent in agents for name, question in about.items()}
     if isinstance(study, ValidateStudy):
-        seats = dict.fromkeys(agent for task in play.tasks_of(study) for agent in task.agents)
+        seats = dict.fromkeys(agent for task in tasks_of(study) for agent in task.agents)
         per_seat = {f"{agent}.{q.name}": q for agent in seats for q in study.per_seat}
         return per_seat | {question.name: question for question in study.questions}
-    forms = [section for episode in judged for section in rating.annotation_form(study, episode)]
+    forms = [section for episode in judged for section in annotation_form(study, episode)]
     return {question.name: question for section in forms for question in section.questions}
 
 

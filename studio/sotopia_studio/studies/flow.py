@@ -13,12 +13,13 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.studies.design import as_read
 from sotopia_env.people.studies.forms import FormQuestion, Section
+from sotopia_env.people.studies.guidance import guidance
 from sotopia_env.people.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import studies
 from sotopia_studio.studies import conditions, play, rating
-from sotopia_studio.studies.guidance import guidance
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
     study = _study(person, row)
 
     def step(kind: str, assignment: Any = None, sections: tuple[Section, ...] = (), details: Any = None) -> Step:
-        read = conditions.as_read(study, conditions.answers_of(person))
+        read = as_read(study, conditions.answers_of(person))
         return Step(kind, read, row.id, person, assignment, sections, details)
 
     if person.state in studies.FINISHED:
@@ -127,7 +128,7 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
     answers: dict[str, Any] = {"consented_at": time.time()}
     if agreed and isinstance(study, PlayStudy):
         answers |= await conditions.enroll(connection, study, row.id)
-    instructed = isinstance(study, AnnotateStudy) or bool(conditions.as_read(study, answers).instructions)
+    instructed = isinstance(study, AnnotateStudy) or bool(as_read(study, answers).instructions)
     state = "declined" if not agreed else "consented" if instructed else "active"
     await studies.change_participant(connection, person_id, state=state, answers=answers)
 

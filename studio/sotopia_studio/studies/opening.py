@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.people.studies.design import conditions, plan
 from sotopia_env.people.studies.settings import PERSON, AnnotateStudy, AnyStudy, PlayStudy
 from sotopia_env.world.play.policy import Policy
 from sotopia_studio import auth, live
@@ -22,8 +23,7 @@ from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, studies, tables
 from sotopia_studio.store.engine import Database
-from sotopia_studio.studies import play, rating
-from sotopia_studio.studies.conditions import conditions
+from sotopia_studio.studies import rating
 from sotopia_studio.work import names
 
 _MOST_LINKS = 1_000
@@ -51,7 +51,7 @@ async def planned(database: Database, settings: ServiceSettings, study: AnyStudy
     """Returns the assignments of a study; raises the errors of :func:`open_study` on its settings."""
     await names.checked(settings, lambda: _check(settings, study))
     if isinstance(study, PlayStudy):
-        items = await asyncio.to_thread(play.plan, study)
+        items = await asyncio.to_thread(plan, study)
     else:
         async with database.read() as connection:
             items = await rating.plan(connection, study)

@@ -1,30 +1,27 @@
-"""Conversations of a play study: planning them, matching partners, and recording their ends."""
+"""Conversations of a play study: matching partners, and recording their ends."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain, zip_longest
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env import naming
-from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.people.studies.design import conditions, item_parts, of_item, tasks_of
 from sotopia_env.people.studies.forms import Section
-from sotopia_env.people.studies.settings import PERSON, PlayStudy, ValidateStudy
-from sotopia_env.world import Rules, Task
+from sotopia_env.people.studies.interviews import interview_form, is_interview
+from sotopia_env.people.studies.settings import PERSON, PlayStudy
+from sotopia_env.world import Rules
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, events, studies, tables
 from sotopia_studio.store.event_records import Assistance
-from sotopia_studio.studies.conditions import admits, conditions, item_parts, of_item, preferred
-from sotopia_studio.studies.interviews import interview_form, is_interview
+from sotopia_studio.studies.conditions import admits, preferred
 
 _HERE = 30.0
 """Seconds without a request from the waiting page after which a person counts as absent."""
@@ -50,58 +47,6 @@ class Stage:
     assignment: Any = None
     details: Any = None
     sections: tuple[Section, ...] = ()
-
-
-def tasks_of(study: PlayStudy | ValidateStudy) -> Sequence[Task]:
-    """Returns the tasks of a study, or of one condition of it, in order.
-
-    Raises:
-        UnknownNameError: no task has an id that the study names.
-    """
-    level = study.level if isinstance(study, PlayStudy) else "medium"
-    tasks = _tasks(study.tasks, study.n, study.seed, level)
-    by_id = {task.id: task for task in tasks}
-    for name in study.only:
-        if name not in by_id:
-            raise UnknownNameError(field="only", got=name, valid=by_id)
-    return [by_id[name] for name in study.only] or tasks
-
-
-@lru_cache(maxsize=32)  # every step of every participant needs them
-def _tasks(source: str, n: int | None, seed: int, level: str) -> tuple[Task, ...]:
-    return tuple(naming.task_set(source, n, seed, level))
-
-
-def prepare(study: PlayStudy) -> None:
-    """Makes the tasks of a study, which takes seconds for large sets: outside of transactions, in which others wait."""
-    for condition in conditions(study):
-        tasks_of(condition.study)
-
-
-def plan(study: PlayStudy) -> list[tuple[str, int]]:
-    """Returns the assignments of a study: one for each seat that a person takes, its conditions in turn.
-
-    An item is one conversation, and its slots are its seats: with other participants as partners the seats of a
-    conversation belong together, with a policy each seat is a conversation of its own.
-    """
-    by_condition = [_plan(condition.study, condition.number, len(conditions(study))) for condition in conditions(study)]
-    turns = chain.from_iterable(zip_longest(*by_condition, fillvalue=[]))
-    return list(chain.from_iterable(turns))
-
-
-def _plan(study: PlayStudy, number: int, count: int) -> list[list[tuple[str, int]]]:
-    """The assignments of one condition among ``count``, by task and repeat."""
-    groups = []
-    for index, task in enumerate(tasks_of(study)):
-        for repeat in range(number, study.repeats * count, count):
-            seats = range(len(task.agents))
-            if study.partner == PERSON:
-                groups.append([(canonical_json([index, repeat]), seat) for seat in seats])
-                continue
-            # Each seat is in an item of its own, so the same person may play both sides of a task with a policy.
-            chosen = {"first": seats[:1], "second": seats[1:2], "both": seats}[study.seats]
-            groups.append([(canonical_json([index, repeat, seat]), seat) for seat in chosen])
-    return groups
 
 
 async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any) -> Stage:
@@ -142,7 +87,7 @@ async def _interview(connection: AsyncConnection, study: PlayStudy, study_id: st
         if any(is_interview(name) for name in answers):
             continue
         episode = await live.LiveEpisode.load(connection, answers["episode"])
-        if sections := interview_form(study, episode, answers["agent"]):
+        if sections := interview_form(study, episode.id, episode.table, answers["agent"]):
             return Stage("interview", assignment, answers, sections)
     return None
 

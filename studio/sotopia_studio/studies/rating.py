@@ -6,9 +6,7 @@ An item is an episode to be scored or a scenario to be checked. Its view for peo
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +14,13 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.people.sheet import AnnotatedSeat, dimension_guides, dimensions_of, episode_view
-from sotopia_env.people.studies.forms import FormQuestion, Section
+from sotopia_env.people.sheet import AnnotatedSeat, episode_view
+from sotopia_env.people.studies.design import tasks_of
+from sotopia_env.people.studies.forms import Section
+from sotopia_env.people.studies.guidance import Guidance, guidance
+from sotopia_env.people.studies.ratings import annotation_form, qualification, rated_items, validation_form
 from sotopia_env.people.studies.settings import AnnotateStudy, ValidateStudy
-from sotopia_env.world.episode import Episode
 from sotopia_studio.store import episodes, studies, tables
-from sotopia_studio.studies.guidance import Guidance, guidance, rationale_note, title
-from sotopia_studio.studies.play import tasks_of
-
-REASONING = ".reasoning"
-"""Suffix of the answer with the rationale of a score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +49,14 @@ class RatingItem:
 
 
 async def plan(connection: AsyncConnection, study: AnnotateStudy | ValidateStudy) -> list[tuple[str, int]]:
-    """Returns the assignments of a study, one for each item and slot, in an order drawn with the study's seed."""
+    """Returns the assignments of a study, one for each item and slot."""
     if isinstance(study, ValidateStudy):
         items = [task.id for task in tasks_of(study)]
     else:
         row = tables.episode
         query = select(row.c.id).where(row.c.run.in_(study.runs), row.c.status == "done")
         items = list((await connection.execute(query.order_by(row.c.id))).scalars())
-        gold = {example.episode for example in study.gold}
-        items = [item for item in items if item not in gold]
-    shuffled = random.Random(f"items:{study.seed}").sample(items, len(items))[: study.n]
-    return [(item, slot) for slot in range(study.overlap) for item in shuffled]
+    return rated_items(study, items)
 
 
 async def next_item(
@@ -85,7 +77,9 @@ async def next_item(
     if assignment is None:
         return None
     if isinstance(study, ValidateStudy):
-        return _validation(study, assignment, done)
+        task = next(task for task in tasks_of(study) if task.id == assignment.item)
+        view = episode_view(task)
+        return RatingItem(assignment, view.situation, view.seats, (), validation_form(study, task), done)
     return await _annotation(connection, study, assignment, done)
 
 
@@ -121,24 +115,12 @@ GOLD_SLOT = -1
 async def qualify(connection: AsyncConnection, study: AnnotateStudy, study_id: str, person: str) -> None:
     """Ends the participation of an annotator whose scores differ too much from the gold, and records the dimensions."""
     assignments = await _gold(connection, study_id, person)
-    mine = {item: assignment for item, assignment in assignments.items() if assignment.state == "done"}
-    if not study.gold or len(mine) < len(study.gold):
+    done = {item: row for item, row in assignments.items() if row.state == "done"}
+    if not study.gold or len(done) < len(study.gold):
         return
-    misses: dict[str, int] = {}
-    total = 0
-    for example in study.gold:
-        answers = parse_json(mine[example.episode].answers, "assignment")
-        for agent, scores in example.scores.items():
-            for dimension, gold in scores.items():
-                total += 1
-                score = answers.get(f"{agent}.{dimension}")
-                if score is None or abs(score - gold) > study.tolerance:
-                    misses[dimension] = misses.get(dimension, 0) + 1
-    # Gold without scores measures nothing, so everyone passes.
-    share = 1 - sum(misses.values()) / total if total else 1.0
-    passed = share >= study.pass_share
-    result = {"qualification": {"share": share, "passed": passed, "read_again": sorted(misses)}}
-    await studies.change_participant(connection, person, state=None if passed else "not_qualified", answers=result)
+    result = qualification(study, {item: parse_json(row.answers, "assignment") for item, row in done.items()})
+    state = None if result["passed"] else "not_qualified"
+    await studies.change_participant(connection, person, state=state, answers={"qualification": result})
 
 
 async def _annotation(
@@ -148,57 +130,3 @@ async def _annotation(
     view = episode_view(episode)
     sections = annotation_form(study, episode)
     return RatingItem(assignment, view.situation, view.seats, view.transcript, sections, number, gold, guidance(study))
-
-
-def annotation_form(study: AnnotateStudy, episode: Episode) -> tuple[Section, ...]:
-    """Returns the form for an episode: for each agent, a rationale and a score on each dimension."""
-    guides = dimension_guides((*study.custom, *dimensions_of(episode)))
-    # In the order of the guides, which begin with the seven dimensions of SOTOPIA.
-    names = [name for name in guides if not study.dimensions or name in study.dimensions]
-    return tuple(
-        Section(
-            title=episode.task.names[agent],
-            questions=tuple(
-                question
-                for name in names
-                for question in (
-                    FormQuestion(
-                        # The rationale comes before the score: annotators justify a score before they give it.
-                        name=f"{agent}.{name}{REASONING}",
-                        text=f"{title(name)}: why?",
-                        note=rationale_note(name),
-                        min_words=study.min_words,
-                    ),
-                    FormQuestion(
-                        name=f"{agent}.{name}",
-                        text=title(name),
-                        kind="scale",
-                        low=guides[name].low,
-                        high=guides[name].high,
-                        note=guides[name].text,
-                    ),
-                )
-            ),
-        )
-        for agent in episode.task.agents
-    )
-
-
-def _validation(study: ValidateStudy, assignment: Any, number: int) -> RatingItem:
-    task = next(task for task in tasks_of(study) if task.id == assignment.item)
-    view = episode_view(task)
-    per_seat = tuple(
-        Section(
-            title=seat.name,
-            questions=tuple(q.model_copy(update={"name": f"{seat.agent}.{q.name}"}) for q in study.per_seat),
-        )
-        for seat in view.seats
-    )
-    sections = (*per_seat, Section(title="The whole situation", questions=study.questions))
-    return RatingItem(assignment, view.situation, view.seats, (), sections, number)
-
-
-def scores_of(answers: Mapping[str, Any], agent: str, names: Sequence[str]) -> dict[str, float]:
-    """Returns a seat's scores in an annotator's answers, by dimension."""
-    scores = {name: answers.get(f"{agent}.{name}") for name in names}
-    return {name: float(value) for name, value in scores.items() if isinstance(value, int)}

@@ -14,14 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env import naming
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.json_text import parse_json
+from sotopia_env.people.seat.conversation import COLOURS
 from sotopia_env.world import Scenario, Task, TurnOrder
 from sotopia_studio.api import simulate as api
 from sotopia_studio.api.simulate import Forecast, Simulation
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
-from sotopia_studio.pages import conversation
-from sotopia_studio.pages.conversation import COLOURS
 from sotopia_studio.pages.editing import Fields, policy_lines
+from sotopia_studio.pages.episodes import view_of
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.pages.workbench import casting
 from sotopia_studio.store import episode_lists, library, tables
@@ -91,9 +91,7 @@ async def _page(
         characters = await library.items(connection, CHARACTERS, limit=_MENU)
         lists = await library.items(connection, DIMENSION_LISTS, limit=_MENU)
         if episode:
-            row = await episode_lists.one(connection, episode)
-            table, policies, event = await conversation.load(connection, episode, row.status)
-            view = conversation.show(episode, table, status=row.status, event=event, policies=policies)
+            view = (await view_of(connection, episode))[1]
             if fields.get("again") not in (None, "", episode):
                 pair = [await casting.spec_of(connection, key) for key in (fields["again"], episode)]
                 changes = list(casting.changes(*pair))

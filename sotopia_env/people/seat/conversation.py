@@ -1,4 +1,4 @@
-"""Views of an episode for pages: complete for researchers, or limited to the knowledge of one seat.
+"""Views of an episode for readers: complete for researchers, or limited to the knowledge of one seat.
 
 The view of a seat is derived from its :class:`~sotopia_env.world.Observation` only. Templates get these views and never
 the record.
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.outcomes.table import TableView
 from sotopia_env.people.seat.worth import SeatWorth, WorthPart
@@ -23,8 +21,6 @@ from sotopia_env.world.perception.briefing import OWN_FIELDS, Briefing, describe
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.reward import RANGES, Dimension
 from sotopia_env.world.social_acts import act_labels
-from sotopia_studio.live import LiveEpisode
-from sotopia_studio.store import episodes
 
 COLOURS = 6
 """Hues of seats in the style sheet; they repeat after that."""
@@ -256,15 +252,6 @@ def show(
         event=event,
         limit=table.state.rules.turn_limit(table.task) or (table.state.rules.max_rounds or 0) * len(cards),
     )
-
-
-async def load(connection: AsyncConnection, identity: str, status: str) -> tuple[Table, dict[str, str], int]:
-    """Returns an episode, the names of its policies, and the number of its latest event; live or recorded."""
-    if status == "done":
-        record = await episodes.record_of(connection, identity)
-        return Table.resume(record), {policy.agent: policy.name for policy in record.policies}, 0
-    live = await LiveEpisode.load(connection, identity)
-    return live.table, dict(live.spec.policies), live.number
 
 
 def _seats(table: Table, policies: Mapping[str, str], briefing: Briefing | None) -> Iterator[SeatCard]:

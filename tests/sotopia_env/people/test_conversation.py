@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from sotopia_studio.pages.conversation import show
 
 from sotopia_env import Table, tasks
 from sotopia_env.naming.policies import make_policy
+from sotopia_env.people.seat.conversation import show
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,10 @@
-"""The builder of studies: its words, the changes of rows in a draft, and what a study asks of how many people."""
+"""The builder of studies: its words, drafts of studies as forms, and the changes of rows in a draft."""
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,10 +23,9 @@ from sotopia_env.people.settings_form import (
     sent_of,
     with_rows,
 )
-from sotopia_env.people.studies.settings import KINDS, PERSON, AnyStudy, PlayStudy, ValidateStudy, study_of
+from sotopia_env.people.studies.design import tasks_of
+from sotopia_env.people.studies.settings import KINDS, PERSON, AnyStudy, PlayStudy, study_of
 from sotopia_env.world import Task
-from sotopia_studio.studies import play
-from sotopia_studio.studies.conditions import conditions, of_item
 
 DRAFT = "draft."
 """Prefix of the fields of a draft that are not settings."""
@@ -135,49 +131,6 @@ def fill_names(values: Any) -> None:
         fill_names(inner)
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
-    """What a study asks of how many people.
-
-    Attributes:
-        lines: sentences on its size and its assignment.
-        conditions: name, number of conversations and number of people of each condition; empty without factors.
-    """
-
-    lines: tuple[str, ...]
-    conditions: tuple[tuple[str, int, int], ...] = ()
-
-
-def design(study: AnyStudy) -> Design:
-    """Returns what a study asks of how many people; makes its tasks, so it may take seconds."""
-    if isinstance(study, ValidateStudy):
-        items = len(play.tasks_of(study)) * study.overlap
-        people = max(study.overlap, math.ceil(items / study.per_person))
-        text = f"{_count(len(play.tasks_of(study)), 'situation')}, each checked by {_count(study.overlap, 'person')}"
-        return Design((f"{text}: about {_count(people, 'person')} in all.",))
-    if not isinstance(study, PlayStudy):
-        return Design((f"Each conversation is scored by {_count(study.overlap, 'person')}.",))
-    seats = play.plan(study)
-    talks = {item for item, _seat in seats}
-    people = max(math.ceil(len(seats) / study.per_person), 1)
-    lines = [f"{_count(len(talks), 'conversation')}, about {_count(people, 'participant')}."]
-    if not study.factors:
-        return Design(tuple(lines))
-    places = Counter(of_item(study, item).number for item, _seat in seats)
-    held = Counter(of_item(study, item).number for item in talks)
-    table = tuple((c.name, held[c.number], math.ceil(places[c.number] / study.per_person)) for c in conditions(study))
-    if study.assignment == "people":
-        lines.append("Each person stays in one condition: the one with the fewest people when they agree to take part.")
-    else:
-        lines.append("The conversations of a person are in different conditions, the rarest first.")
-    return Design(tuple(lines), table)
-
-
-def _count(number: int, noun: str) -> str:
-    plural = {"person": "people"}.get(noun, f"{noun}s")
-    return f"{number:,} {noun if number == 1 else plural}"
-
-
 @cache
 def example_tasks() -> tuple[tuple[str, Task], ...]:
     """Returns the sources of tasks that a study can choose, each with its first task."""
@@ -195,7 +148,7 @@ def offered_tasks(study: Mapping[str, str], search: str, most: int) -> tuple[lis
     whole = int(number) if number.isdecimal() and len(number) < 6 and study["tasks"] not in naming.SHIPPED else None
     source = {"tasks": study["tasks"], "n": whole, "level": study.get("level", "medium")}
     values: dict[str, Any] = {"kind": "play", "name": "offer", "title": "", **source, "seed": study.get("seed") or 0}
-    every = play.tasks_of(PlayStudy.model_validate(values))
+    every = tasks_of(PlayStudy.model_validate(values))
     picked = set(study.get("only", "").split("\n"))
     wanted = search.casefold()
     matches = [t for t in every if wanted in f"{t.id} {t.scenario.context}".casefold() and t.id not in picked]

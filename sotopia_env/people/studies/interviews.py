@@ -10,7 +10,7 @@ from sotopia_env.people.studies.forms import FormQuestion, Section
 from sotopia_env.people.studies.settings import PlayStudy
 from sotopia_env.world import Observation
 from sotopia_env.world.answers import YES_NO
-from sotopia_studio.live import LiveEpisode
+from sotopia_env.world.play.table import Table
 
 INTERVIEW = "interview."
 """Prefix of the names of an interview's answers."""
@@ -23,14 +23,20 @@ def is_interview(name: str) -> bool:
     return INTERVIEW in name
 
 
-def interview_form(study: PlayStudy, episode: LiveEpisode, agent: str) -> tuple[Section, ...]:
+def interview_form(study: PlayStudy, episode: str, table: Table, agent: str) -> tuple[Section, ...]:
     """Returns the questions to the person in a seat; empty if there is nothing to ask.
 
     Answers are named ``interview.NAME``, after the agent that they are about, if any: ``agent_1.interview.NAME``.
+
+    Args:
+        study: the study.
+        episode: id of the conversation, with which the order of options is drawn.
+        table: the conversation.
+        agent: the person's seat.
     """
-    questions = [*_of_study(study, episode.table.observe(agent))]
+    questions = [*_of_study(study, table.observe(agent))]
     if study.scenario_interview:
-        questions += _of_scenario(study, episode, agent)
+        questions += _of_scenario(study, episode, table, agent)
     return (Section(questions=tuple(questions)),) if questions else ()
 
 
@@ -44,20 +50,19 @@ def _of_study(study: PlayStudy, observation: Observation) -> Iterator[FormQuesti
             yield question.model_copy(update={"name": f"{partner.agent}.{INTERVIEW}{question.name}", "text": text})
 
 
-def _of_scenario(study: PlayStudy, episode: LiveEpisode, agent: str) -> Iterator[FormQuestion]:
+def _of_scenario(study: PlayStudy, episode: str, table: Table, agent: str) -> Iterator[FormQuestion]:
     """The questions of the interview evaluator to a seat, without those on goals that the person does not know."""
-    briefing = episode.table.observe(agent).briefing
+    briefing = table.observe(agent).briefing
     for number, goal in enumerate(briefing.goals, start=1):
         name, text = f"{agent}.{INTERVIEW}goal_{number}", f"Your goal was: {goal} Did you reach it?"
         yield FormQuestion(name=name, text=text, kind="choice", options=YES_NO)
-    task = episode.spec.task
-    interview = task.scenario.interview
+    task, interview = table.task, table.task.scenario.interview
     for number, item in enumerate(() if interview is None else interview.questions, start=1):
         if task.seat_of[agent] not in item.asked_seats(len(task.agents)):
             continue
         options = [escape_line(option) for option in (item.answer, *item.wrong)]
         # The same order whenever the page is shown; the right answer is the first in the file.
-        random.Random(f"{study.seed}:{episode.id}:{agent}:{number}").shuffle(options)
+        random.Random(f"{study.seed}:{episode}:{agent}:{number}").shuffle(options)
         about = task.agents[item.about]
         name = f"{about}.{INTERVIEW}information_{number}"
         yield FormQuestion(name=name, text=escape_line(item.text), kind="choice", options=tuple(options))

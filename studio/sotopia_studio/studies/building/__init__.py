@@ -1,1 +1,0 @@
-"""Building, trying and changing studies, and their files."""

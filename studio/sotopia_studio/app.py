@@ -13,6 +13,7 @@ from prometheus_client import Histogram
 from sotopia_env.foundation.versions import code_version
 from sotopia_studio import answers
 from sotopia_studio.api import ROUTERS as API
+from sotopia_studio.api import s4
 from sotopia_studio.api.bodies import ERRORS
 from sotopia_studio.context import Services
 from sotopia_studio.entrance.guard import Guard
@@ -58,6 +59,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     )
     for router in API:
         app.include_router(router, prefix="/api/v1", responses=ERRORS)
+    app.include_router(s4.router, prefix=s4.ROOT, responses=ERRORS)
     for router in PAGES:
         app.include_router(router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=Path(STATIC)), name="static")

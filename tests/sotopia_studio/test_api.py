@@ -98,7 +98,7 @@ def test_an_empty_library_stays_empty_until_a_set_is_imported(sqlite_url: str, t
             answer = (await client.get(f"/agents/{get_by}/{value}")).json()
             assert first["id"] in [item["id"] for item in answer["items"]]
         name = scenarios["items"][0]["name"]
-        assert (await client.get(f"/scenarios/codename/{name}")).json()["items"][0]["name"] == name
+        assert (await client.get(f"/scenarios/name/{name}")).json()["items"][0]["name"] == name
         castings = (await client.get(f"/scenarios/{scenarios['items'][0]['id']}/castings")).json()
         assert castings["total"] > 0
         problem(await client.get("/agents/secret/x"), 422)

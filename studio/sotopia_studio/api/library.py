@@ -40,6 +40,7 @@ from sotopia_studio.store.kinds import (
     DimensionList,
     Kind,
     KnownPair,
+    RecordT,
 )
 from sotopia_studio.store.library import LibraryItem
 
@@ -69,22 +70,28 @@ async def _page(
     return json_answer(page_text([(item.id, item_text(item)) for item in rows], total, limit))
 
 
-async def _by(connection: AsyncConnection, kind: Kind[Any], get_by: str, value: str) -> Response:
-    """Returns the items with a value, which is an id, a tag or one of an indexed column."""
-    # The published interface of SOTOPIA-S4 names these columns differently.
-    names = {"codename": "name", "first_name": "name"}
-    column = names.get(get_by, get_by)
-    if column == "id":
-        matches = [await library.get(connection, kind, value)]
-    elif column == "tag":
+async def matching(connection: AsyncConnection, kind: Kind[RecordT], by: str, value: str) -> list[LibraryItem[RecordT]]:
+    """Returns the items with a value of ``id``, ``tag`` or an indexed column, at most 500, the newest first.
+
+    Raises:
+        MissingError: no item has the value.
+        UnknownNameError: lists of this kind cannot be filtered by ``by``.
+    """
+    if by == "id":
+        return [await library.get(connection, kind, value)]
+    if by == "tag":
         matches = await library.items(connection, kind, tags=[value], limit=500)
-    elif column not in kind.filters:
-        raise UnknownNameError(field="get_by", got=get_by, valid=["id", "tag", *kind.filters])
+    elif by not in kind.filters:
+        raise UnknownNameError(field="get_by", got=by, valid=["id", "tag", *kind.filters])
     else:
-        filters = {column: kind.value(column, value)}
-        matches = await library.items(connection, kind, filters, limit=500)
+        matches = await library.items(connection, kind, {by: kind.value(by, value)}, limit=500)
     if not matches:
-        raise MissingError(f"{kind.name}: no item has the {get_by} {value!r}")
+        raise MissingError(f"{kind.name}: no item has the {by} {value!r}")
+    return matches
+
+
+async def _by(connection: AsyncConnection, kind: Kind[Any], get_by: str, value: str) -> Response:
+    matches = await matching(connection, kind, get_by, value)
     return json_answer(page_text([(item.id, item_text(item)) for item in matches], len(matches), len(matches)))
 
 
@@ -177,7 +184,7 @@ async def castings(parts: ServicesDep, _: Reader, scenario: str) -> Castings:
 
 @router.get("/scenarios/{get_by}/{value}", response_model=Page[Stored[Scenario]])
 async def scenarios_by(parts: ServicesDep, _: Reader, get_by: str, value: str) -> Response:
-    """Lists the scenarios that match a value of: id, tag, codename, seats, protocol or source."""
+    """Lists the scenarios that match a value of: id, tag, name, seats, protocol or source."""
     async with parts.database.read() as connection:
         return await _by(connection, SCENARIOS, get_by, value)
 

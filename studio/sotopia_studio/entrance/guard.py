@@ -41,6 +41,7 @@ _RATES = {
     "/login": (10, 60.0),
     "/api/v1/design": (20, 60.0),
     "/api/v1/simulate": (240, 60.0),
+    "/api/s4/simulate": (240, 60.0),
     "/design": (20, 60.0),
     "/simulate": (240, 60.0),
 }

@@ -147,7 +147,9 @@ async def put_all(
     return [(identity, identity in fresh) for identity in ids]
 
 
-async def put_relationship(connection: AsyncConnection, pair: KnownPair) -> tuple[str, bool]:
+async def put_relationship(
+    connection: AsyncConnection, pair: KnownPair, *, tags: Iterable[str] = ()
+) -> tuple[str, bool]:
     """Adds the relationship of two characters; returns the same as :func:`put`.
 
     Raises:
@@ -164,7 +166,8 @@ async def put_relationship(connection: AsyncConnection, pair: KnownPair) -> tupl
             f"{first.name} and {second.name} have a relationship already ({present.columns['kind']}, {present.id}); "
             "delete it first"
         )
-    return await put(connection, RELATIONSHIPS, pair, uses=[("character", character) for character in ids])
+    uses = [("character", character) for character in ids]
+    return await put(connection, RELATIONSHIPS, pair, tags=tags, uses=uses)
 
 
 async def relationship_of(connection: AsyncConnection, first: str, second: str) -> LibraryItem[KnownPair] | None:
@@ -323,6 +326,15 @@ async def items(
     if after:
         query = query.where(kind.table.c.id < after)
     return await _items(connection, kind, query.limit(limit))
+
+
+async def ids_of(connection: AsyncConnection, kind: Kind[RecordT], records: Iterable[RecordT]) -> list[str]:
+    """Returns the id of each record in the library; empty for one that is not there."""
+    digests = [kind.digest(record) for record in records]
+    row = kind.table.c
+    query = select(row.hash, row.id).where(row.hash.in_(digests))
+    ids = {item.hash: item.id for item in await connection.execute(query)}
+    return [ids.get(digest, "") for digest in digests]
 
 
 async def count(

@@ -7,7 +7,7 @@ PLAYING := $(VENV)/.playing
 RLLIB := $(VENV)/rllib
 VLLM_SET := $(VENV)/vllm-set
 
-ADAPTERS := inspect openenv otree skyrl verifiers
+ADAPTERS := inspect mcp openenv otree skyrl verifiers
 
 .PHONY: help demo test docs adapters learn learn-smol soak check resolve bench coverage clean
 help: ## list the targets

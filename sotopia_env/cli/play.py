@@ -1,11 +1,11 @@
-"""``sotopia play``: a person takes a seat; several people can play episodes of one run."""
+"""``sotopia play`` and ``sotopia mcp``: a person or an agent product takes a seat, and plays episodes of one run."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,13 +14,17 @@ import typer
 
 from sotopia_env.cli.models import takes_model_options
 from sotopia_env.cli.options import EvaluatorName, LevelName, Number, Seed, SourceOption, path_option
-from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.quoting import escape_line
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.runs.participants import Session
+    from sotopia_env.runs.plan import EpisodePlan
     from sotopia_env.runs.rollout import RunResult
+    from sotopia_env.world.episode import Episode, Evaluator
+    from sotopia_env.world.play.policy import Policy
+    from sotopia_env.world.scenario import Task
 
 _T = TypeVar("_T")
 
@@ -28,6 +32,7 @@ _T = TypeVar("_T")
 def register(app: typer.Typer) -> None:
     """Adds the command to ``app``."""
     app.command()(takes_model_options(play))
+    app.command("mcp")(takes_model_options(serve_seat))
 
 
 def play(
@@ -58,34 +63,107 @@ def play(
       sotopia play --tasks my_scenarios.yaml --participant p07 --out runs/study
     """
     from sotopia_env import naming
-    from sotopia_env.chat_model.pool import ModelPool
-    from sotopia_env.foundation.settings import merged, settings_of
     from sotopia_env.policies.human import HumanPolicy
     from sotopia_env.runs.participants import Session, in_order_of
-    from sotopia_env.runs.plan import EpisodePlan
-    from sotopia_env.runs.spec import EpisodeOptions
 
     if participant and out is None:
         raise InvalidValueError(field="out", expected="the directory of the run that the participant adds to", got=None)
     collection = naming.task_set(tasks, n, seed, level)
     # A participant plays all tasks, unless one is named.
     named_task = None if participant and task is None else naming.pick_task(collection, task)
-    options = settings_of(merged(settings, {"seed": seed}), EpisodeOptions, "")
-    pool = ModelPool(options.models)
-    rules = naming.task_rules(tasks, **options.rule_options)
-    person, partner = HumanPolicy(participant=participant), naming.make_policy(policy, pool)
-    judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(person, partner))
-    plans = []
-    for item in [named_task] if named_task and not participant else collection:
-        naming.check_seat(item, seat)
-        seats = tuple(person if index == seat else partner for index in range(len(item.agents)))
-        plans.append(EpisodePlan(item, seats, seed=seed, rules=rules))
+    person = HumanPolicy(participant=participant)
+    items = [named_task] if named_task and not participant else collection
+    plans, judge, pool = _planned(items, person, seat, policy, tasks, evaluator, {"seed": seed}, settings)
     with _leave_on_ctrl_c(out):
         if participant and out is not None:
             session = Session(in_order_of(participant, plans, seed), judge, out)
             _run(pool, lambda: _play_session(session, named_task.id if named_task else None, pool))
         else:
             _play_one(plans[0], judge, out, pool)
+
+
+def _planned(
+    items: Iterable[Task],
+    own: Policy,
+    seat: int,
+    partner: str,
+    source: str,
+    evaluator: str,
+    options: dict[str, Any],
+    settings: Any,
+) -> tuple[list[EpisodePlan], Evaluator | None, ModelPool]:
+    """The episodes of ``items`` with ``own`` in its seat, their evaluator, and the models of both."""
+    from sotopia_env import naming
+    from sotopia_env.chat_model.pool import ModelPool
+    from sotopia_env.foundation.settings import merged, settings_of
+    from sotopia_env.runs.plan import EpisodePlan
+    from sotopia_env.runs.spec import EpisodeOptions
+
+    checked = settings_of(merged(settings, options), EpisodeOptions, "")
+    pool = ModelPool(checked.models)
+    rules = naming.task_rules(source, **checked.rule_options)
+    other = naming.make_policy(partner, pool)
+    judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(own, other))
+    plans = []
+    for item in items:
+        naming.check_seat(item, seat)
+        seats = tuple(own if index == seat else other for index in range(len(item.agents)))
+        plans.append(EpisodePlan(item, seats, seed=checked.seed, rules=rules))
+    return plans, judge, pool
+
+
+def serve_seat(
+    policy: Annotated[str, typer.Option(metavar="NAME", help="Policy of the other seats.")] = "tit-for-tat",
+    tasks: SourceOption = "all",
+    task: Annotated[
+        str | None, typer.Option(metavar="ID", help="Task or scenario; by default the next one that is not recorded.")
+    ] = None,
+    seat: Annotated[int, typer.Option(min=0, help="The seat of the agent.")] = 0,
+    n: Number = None,
+    level: LevelName = "medium",
+    evaluator: EvaluatorName = "verified",
+    seed: Seed = 0,
+    out: Annotated[Path, path_option("Run directory that the episodes are added to.")] = Path("runs/mcp"),
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name of the agent in the records.")] = "mcp",
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Serve http://127.0.0.1:PORT/mcp in place of stdin and stdout."),
+    ] = None,
+    *,
+    settings: Any = None,
+) -> None:
+    """Let an agent product take a seat over the Model Context Protocol (docs/adapters/mcp.md).
+
+    One episode for each start, the next one that is not recorded; the same command continues an interrupted one.
+
+    \b
+    Examples:
+      sotopia mcp --tasks bargaining -n 20 --policy boulware --out runs/agent
+      sotopia mcp --tasks my_scenarios.yaml --seat 1 --port 8765
+    """
+    from sotopia_env import naming
+    from sotopia_env.adapters.mcp.seat import McpSeat, OutsidePolicy, serve
+    from sotopia_env.runs.participants import Session
+
+    collection = naming.task_set(tasks, n, seed, level)
+    own = OutsidePolicy(name)
+    items = collection if task is None else [naming.pick_task(collection, task)]
+    plans, judge, pool = _planned(items, own, seat, policy, tasks, evaluator, {"seed": seed}, settings)
+    session = Session(plans, judge, out)
+    if not (todo := session.todo()):
+        expected = f"a directory without all {len(plans)} episodes of this command (or a larger -n, another --seed)"
+        raise InvalidValueError(field="out", expected=expected, got=str(out))
+    plan = todo[0]
+
+    async def play_it() -> Episode:
+        result = await session.play(plan, pool.ledger)
+        if result.failures or result.stopped:
+            raise SotopiaError(result.stopped or result.failures[0].message)
+        (episode,) = result.episodes
+        session.todo()  # moves the episode into the run
+        return episode
+
+    _run(pool, lambda: serve(McpSeat(own, plan.task.agents[seat], play_it), port))
 
 
 def _play_one(plan: Any, judge: Any, out: Path | None, pool: ModelPool) -> None:

@@ -1,0 +1,1 @@
+"""A seat for agent products, over the Model Context Protocol."""

@@ -114,7 +114,7 @@ def reference_points(spec: OutcomeSpec, names: Seats) -> ReferencePoints:
         )
     valuations = [worth.valuation(space, agent) for agent, worth in zip(names, spec.worth, strict=True)]
     points = _Points(space, valuations, *_needs(spec, len(names))).references()
-    return points.times(rules.rounds) if isinstance(rules, ChoicesRules) else points
+    return points.times(rules.length) if isinstance(rules, ChoicesRules) else points
 
 
 def _symmetric(best: tuple[float, float, float], seats: int) -> ReferencePoints:

@@ -189,6 +189,7 @@ class Rounds:
         total: the number of rounds.
         paid: agent id to payoff so far, for the seats whose payoffs the viewer may see: its own, or all.
         stock: the level of the stock; ``None`` without one.
+        is_open: whether ``total`` is only the highest possible number, since the end is random.
     """
 
     agents: tuple[str, ...]
@@ -199,6 +200,7 @@ class Rounds:
     total: int
     paid: Mapping[str, float] = field(hash=False)
     stock: float | None = None
+    is_open: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Returns the game as JSON; options that are not visible are ``null`` in past rounds."""
@@ -218,7 +220,8 @@ class Rounds:
         """One line per past round, and lines for this round, the stock and the payoffs."""
         lines = [self._round_line(names, number) for number in range(len(self.played))]
         if self.due:
-            lines.append(f"Round {len(self.played) + 1} of {self.total}. To choose: {_listed(names, self.due)}.")
+            total = f"at most {self.total}" if self.is_open else self.total
+            lines.append(f"Round {len(self.played) + 1} of {total}. To choose: {_listed(names, self.due)}.")
         chosen = [
             f"{names[agent]}: {option}" if option else f"{names[agent]} (hidden)"
             for agent, option in zip(self.agents, self.pending, strict=True)

@@ -58,7 +58,8 @@ def _of_outcome(spec: OutcomeSpec) -> str:
     if isinstance(spec.protocol, BallotRules):
         return f"a vote for {_named(list(spec.protocol.options), 'or')}"
     if isinstance(spec.protocol, ChoicesRules):
-        times = "one choice" if spec.protocol.rounds == 1 else f"{spec.protocol.rounds} rounds of choices"
+        most = "" if spec.protocol.ending is None else "up to "
+        times = "one choice" if spec.protocol.rounds == 1 else f"{most}{spec.protocol.rounds} rounds of choices"
         return f"{times} of every seat"
     return f"the right answer, claimed by {'every seat' if spec.protocol.needs == 'all' else 'one seat'}"
 

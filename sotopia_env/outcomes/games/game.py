@@ -21,7 +21,7 @@ _MOST_TRIED = 4_096
 def game_of(rules: ChoicesRules, worths: Sequence[WorthForm]) -> Game:
     """Returns a game with the payoffs of all its seats."""
     game_worths = tuple([worth for worth in worths if isinstance(worth, GameWorth)])
-    return Game(rules, tuple(f"agent_{seat}" for seat in range(len(worths))), game_worths)
+    return Game(rules.public, tuple(f"agent_{seat}" for seat in range(len(worths))), game_worths)
 
 
 @dataclass(frozen=True, eq=False)  # a key of caches by identity: rules hold mappings and cannot be hashed

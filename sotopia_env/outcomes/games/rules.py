@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -99,6 +100,25 @@ class Stock(Record):
         return [request * level / total for request in requests]
 
 
+class Ending(Record):
+    """A random end: after each round, the game goes on with a fixed probability.
+
+    Attributes:
+        continues: the probability, which every seat reads.
+        draw: the number that fixes the last round of this task; ``None`` for whoever may not know it, as all seats.
+    """
+
+    continues: Annotated[Value, Field(gt=0, lt=1)]
+    draw: int | None = Field(default=0, ge=0)
+
+    def length(self, most: int) -> int:
+        """Returns the number of rounds, which is at least 1 and at most ``most``."""
+        chances, number = random.Random(f"ending {self.draw}"), 1
+        while number < most and (self.draw is None or chances.random() < self.continues):
+            number += 1
+        return number
+
+
 class ChoicesRules(Record):
     """A game in which seats choose, in each round at the same time unless ``stages`` orders them.
 
@@ -106,7 +126,8 @@ class ChoicesRules(Record):
         options: what every seat can choose.
         amounts: options that are numbers, in place of ``options``.
         own_options: agent id to the options of a seat that has others.
-        rounds: the number of rounds.
+        rounds: the number of rounds, or the highest with a random ending.
+        ending: a random ending; ``None`` for a fixed number of rounds.
         talks: the turns that a seat takes in each round before it may choose.
         stages: the seats that choose together, stage after stage of each round; later stages see the earlier ones.
             Empty: all together.
@@ -127,6 +148,8 @@ class ChoicesRules(Record):
     amounts: Amounts | None = None
     own_options: dict[Name, tuple[Label, ...]] = Field(default_factory=dict)
     rounds: int = Field(default=1, ge=1, le=MOST_ROUNDS)
+    # Left out where it is not set, so that tasks of earlier versions keep their hashes.
+    ending: Ending | None = Field(default=None, exclude_if=lambda value: value is None)
     talks: int = Field(default=0, ge=0, le=50)
     stages: tuple[tuple[Name, ...], ...] = ()
     history: Literal["partners", "strangers", "none"] = "partners"
@@ -156,6 +179,9 @@ class ChoicesRules(Record):
         return self
 
     def _check_stock(self, stock: Stock) -> None:
+        if self.ending is not None:
+            hint = "leave out 'ending'"
+            raise InvalidValueError(field="ending", expected="a fixed number of rounds with a stock", hint=hint)
         if self.amounts is None or self.own_options:
             raise InvalidValueError(field="stock", expected="'amounts' as what all seats choose")
         if self.amounts.low < 0:
@@ -183,6 +209,18 @@ class ChoicesRules(Record):
     def shared(self) -> tuple[str, ...]:
         """The options of every seat that has none of its own."""
         return self.options if self.amounts is None else self.amounts.options
+
+    @property
+    def length(self) -> int:
+        """The number of rounds that are played if nobody leaves."""
+        return self.rounds if self.ending is None else self.ending.length(self.rounds)
+
+    @property
+    def public(self) -> Self:
+        """The rules as every seat knows them: without the last round of a random ending."""
+        if self.ending is None:
+            return self
+        return self.model_copy(update={"ending": self.ending.model_copy(update={"draw": None})})
 
     def options_of(self, agent: str) -> tuple[str, ...]:
         """Returns the options of a seat, without that of delegating."""

@@ -24,7 +24,7 @@ def rules_text(rules: ChoicesRules, names: Mapping[str, str], worths: Sequence[o
         _options_text(rules, names),
         "Words bind nobody, only moves do: choose one of your options. A choice is final and hidden until all have "
         "chosen.",
-        f"There are {rules.rounds} rounds. {_HISTORY[rules.history]}" if rules.rounds > 1 else "",
+        f"{_length_text(rules)} {_HISTORY[rules.history]}" if rules.rounds > 1 else "",
         _order_text(rules, names),
         f"In each round you may choose from your turn {rules.talks + 1} on." if rules.talks else "",
         _contract_text(rules),
@@ -35,6 +35,13 @@ def rules_text(rules: ChoicesRules, names: Mapping[str, str], worths: Sequence[o
         _payoffs_text(rules, names, worths),
     ]
     return " ".join(filter(None, sentences))
+
+
+def _length_text(rules: ChoicesRules) -> str:
+    if rules.ending is None:
+        return f"There are {rules.rounds} rounds."
+    chance = f"{100 * rules.ending.continues:g} percent"
+    return f"After each round there is another one with a probability of {chance}; there are at most {rules.rounds}."
 
 
 def _leaving_text(rules: ChoicesRules, seats: int) -> str:

@@ -3,6 +3,7 @@
 The rules in detail:
 
 - A choice is final and hidden until every seat of its stage has chosen; then the next stage, or the next round begins.
+- With a random ending, how many rounds are played is fixed with the task and hidden from all seats.
 - With ``talks``, a seat may choose once it has taken so many turns in the round.
 - With a contract, the seats can agree on a choice for each of them while nobody has chosen in the round. An agreement
   (:mod:`~sotopia_env.outcomes.protocols.agreement`) is enforced: it is played in all rounds that are left.
@@ -70,7 +71,7 @@ class ChoicesProtocol(Protocol[GameState]):
     def __init__(self, spec: OutcomeSpec, names: Seats) -> None:
         super().__init__(spec, names)
         assert isinstance(spec.protocol, ChoicesRules)
-        self.rules, self.worths = spec.protocol, spec.worth
+        self.rules, self.worths, self._length = spec.protocol, spec.worth, spec.protocol.length
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
         self._options = {agent: self.rules.menu_of(agent) for agent in self.agents}
         self._stages = self.rules.stages or (self.agents,)
@@ -186,7 +187,7 @@ class ChoicesProtocol(Protocol[GameState]):
         profile = self.rules.played(chosen)
         gains, stock = self._gains(state, profile)
         number = len(state.played) + 1
-        over = number == self.rules.rounds or self._is_used_up(stock)
+        over = number == self._length or self._is_used_up(stock)
         paid = tuple([paid + gain for paid, gain in zip(state.paid, gains, strict=True)])
         return state._replace(
             played=(*state.played, profile),
@@ -259,7 +260,7 @@ class ChoicesProtocol(Protocol[GameState]):
 
     def outcome(self, state: GameState) -> Settlement:
         """The rounds that were played."""
-        number, total = len(state.played), self.rules.rounds
+        number, total = len(state.played), self._length
         if not number:
             return Settlement(False, reason="No round was played: not every seat chose.")
         rows = [dict(zip(self.names.values(), row, strict=True)) for row in state.played]
@@ -274,7 +275,7 @@ class ChoicesProtocol(Protocol[GameState]):
     def payoffs(self, state: GameState, turns: int = 0) -> tuple[float, ...]:
         """The payoffs of all rounds; those that were not played pay ``no_choice``."""
         # A stock that is used up is played to its end: what it no longer pays is not a missing choice.
-        missing = 0 if self._is_used_up(state.stock) else self.rules.rounds - len(state.played)
+        missing = 0 if self._is_used_up(state.stock) else self._length - len(state.played)
         return tuple([
             float(paid + Fraction(valuation.disagreement * missing - valuation.per_turn * turns, valuation.scale))
             for paid, valuation in zip(state.paid, self.valuations, strict=True)
@@ -286,7 +287,7 @@ class ChoicesProtocol(Protocol[GameState]):
         if self._contracts is not None and state.offers is not None and self._contracts_open(state):
             view = view._replace(offers=self._contracts.table(state.offers, seat).offers)
         if seat is not None and self.rules.history != "partners" and state.over:
-            view = view._replace(result=f"The game is over after {len(state.played)} of {self.rules.rounds} rounds.")
+            view = view._replace(result=f"The game is over after {len(state.played)} of {self._length} rounds.")
         return view._replace(rounds=self._rounds(state, seat))
 
     def _rounds(self, state: GameState, seat: str | None) -> Rounds:
@@ -307,7 +308,9 @@ class ChoicesProtocol(Protocol[GameState]):
             if seat is None or agent == seat or (sees_all and self.rules.payoffs == "open")
         }
         level = None if self.rules.stock is None else float(state.stock)
-        return Rounds(self.agents, played, counts, pending, due, self.rules.rounds, paid, level)
+        return Rounds(
+            self.agents, played, counts, pending, due, self.rules.rounds, paid, level, self.rules.ending is not None
+        )
 
     def _is_open(self, agent: str, due: tuple[str, ...]) -> bool:
         """Whether the choice of a seat in this round is visible to all: its stage is complete."""

@@ -125,7 +125,7 @@ def _numbers(figure: Figure, episode: Episode, seat: int) -> Iterator[float]:
     played: Sequence[tuple[str, ...]] = getattr(table, "inner", table).played
     for number, row in enumerate(played):
         indices = [menu.index(option) for menu, option in zip(menus, row, strict=True)]
-        is_due = {"all": True, "first": number == 0, "last": number == spec.protocol.rounds - 1}[figure.rounds]
+        is_due = {"all": True, "first": number == 0, "last": number == spec.protocol.length - 1}[figure.rounds]
         if is_due and (figure.only is None or indices[figure.only.seat] in figure.only.options):
             yield float(Fraction(row[seat]) / Fraction(menus[seat][-1])) if figure.share else figure.at[indices[seat]]
 

@@ -33,6 +33,7 @@ _MODULES: Mapping[str, str] = MappingProxyType({name: f"sotopia_env.tasks.famili
 MECHANISMS = (
     *(f"{name}-{mechanism}" for name in _GAMES for mechanism in ("contract", "reputation")),
     *(f"{name}-mediation" for name in ("dilemma", "grid")),
+    "dilemma-ending",
 )
 """The names of games of choices with a mechanism: the same tasks, for the same seeds, with other rules."""
 REPLICATED = ("ultimatum", "trust-published", "public_goods-published")

@@ -173,12 +173,17 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         space,
         worth,
         # The rules of claims contain the right answer, which no seat may see.
-        None if spec is None or isinstance(spec.protocol, ClaimsRules) else spec.protocol,
+        None if spec is None or isinstance(spec.protocol, ClaimsRules) else _public(spec.protocol),
         "" if spec is None else outline(spec, seat, task.names),
         None if scenario.facts is None else scenario.facts.view(agent),
         _game(task, seat),
         table,
     )
+
+
+def _public(rules: AgreementRules | BallotRules | ChoicesRules) -> AgreementRules | BallotRules | ChoicesRules:
+    """The rules without the last round of a random ending."""
+    return rules.public if isinstance(rules, ChoicesRules) else rules
 
 
 def _game(task: Task, seat: int) -> Game | None:

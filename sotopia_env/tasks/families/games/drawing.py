@@ -96,8 +96,10 @@ class GameTexts(FamilyTexts):
 
 PUBLISHED = "published"
 """The version of a family in the design of a published experiment: ``trust-published``."""
-MECHANISMS = ("contract", "reputation", "mediation", PUBLISHED)
+MECHANISMS = ("contract", "reputation", "mediation", "ending", PUBLISHED)
 """What a family can be played with: ``dilemma-contract`` is ``dilemma`` with contracts."""
+_CONTINUES, _MOST_ROUNDS = 0.75, 50
+"""The probability of a further round in games with a random ending, and the highest number of rounds."""
 _PAST = 4
 """The number of earlier choices of every seat that its reputation consists of."""
 
@@ -171,6 +173,8 @@ def _mechanism(name: str, rules: Mapping[str, Any], rng: random.Random, seats: i
     """The rules of a mechanism, in the game's abstract options."""
     if name in ("", "contract", PUBLISHED):
         return {"contract": True} if name == "contract" else {}
+    if name == "ending":
+        return {"rounds": _MOST_ROUNDS, "ending": {"continues": _CONTINUES, "draw": rng.randrange(2**31)}}
     own = rules.get("own_options", {})
     shared = ChoicesRules.model_validate(rules).shared
     if name == "mediation":

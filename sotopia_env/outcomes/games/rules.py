@@ -100,7 +100,7 @@ class Stock(Record):
         return [request * level / total for request in requests]
 
 
-class Ending(Record):
+class RandomEnding(Record):
     """A random end: after each round, the game goes on with a fixed probability.
 
     Attributes:
@@ -149,7 +149,7 @@ class ChoicesRules(Record):
     own_options: dict[Name, tuple[Label, ...]] = Field(default_factory=dict)
     rounds: int = Field(default=1, ge=1, le=MOST_ROUNDS)
     # Left out where it is not set, so that tasks of earlier versions keep their hashes.
-    ending: Ending | None = Field(default=None, exclude_if=lambda value: value is None)
+    ending: RandomEnding | None = Field(default=None, exclude_if=lambda value: value is None)
     talks: int = Field(default=0, ge=0, le=50)
     stages: tuple[tuple[Name, ...], ...] = ()
     history: Literal["partners", "strangers", "none"] = "partners"

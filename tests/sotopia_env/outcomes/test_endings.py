@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sotopia_env import Rules, Table, tasks
 from sotopia_env.naming.policies import make_policy
 from sotopia_env.outcomes.games.game import game_of
-from sotopia_env.outcomes.games.rules import Ending
+from sotopia_env.outcomes.games.rules import RandomEnding
 from sotopia_env.outcomes.solutions.equilibria import grim_threshold
 from sotopia_env.world import Task
 from sotopia_env.world.dynamics import initial_state
@@ -31,10 +31,10 @@ def drawn(task: Task, continues: float, draw: int) -> Task:
 
 
 def test_the_number_of_rounds_is_geometric() -> None:
-    lengths = [Ending(continues=0.75, draw=draw).length(200) for draw in range(4000)]
+    lengths = [RandomEnding(continues=0.75, draw=draw).length(200) for draw in range(4000)]
     assert abs(fmean(lengths) - 4) <= 3 * stdev(lengths) / len(lengths) ** 0.5
     assert abs(fmean(length == 1 for length in lengths) - 0.25) < 0.03
-    assert max(Ending(continues=0.99, draw=draw).length(20) for draw in range(100)) == 20
+    assert max(RandomEnding(continues=0.99, draw=draw).length(20) for draw in range(100)) == 20
 
 
 @pytest.mark.parametrize(("continues", "pays"), [(0.35, False), (0.65, True)])
@@ -59,7 +59,7 @@ def test_grim_trigger_holds_beyond_its_threshold(continues: float, pays: bool) -
 
 def test_no_seat_can_know_the_last_round_before_it() -> None:
     plain = tasks.generate("dilemma", 1, 0, "hard")[0]
-    draws = {Ending(continues=0.75, draw=draw).length(50): draw for draw in range(200)}
+    draws = {RandomEnding(continues=0.75, draw=draw).length(50): draw for draw in range(200)}
     short, long = (initial_state(drawn(plain, 0.75, draws[length]), Rules(), 0) for length in (2, 9))
     for agent in ("agent_0", "agent_1"):
         first, second = observe(short, agent), observe(long, agent)

@@ -118,21 +118,22 @@ def test_verified_tasks_are_rewarded_by_the_signed_share():
 
 def test_too_few_situations_for_a_step_are_refused(cloned, tmp_path):
     """TRL would end without a step, and the stage would be complete."""
-    few = SITUATIONS.model_copy(update={"count": 1, "both_seats": False})
+    few = SITUATIONS.model_copy(update={"count": 1, "learners": ("agent_0",)})
     with raises(InvalidValueError, field="data", got=1):
         grpo.run(multi_turn_settings(start_from=str(cloned), output=str(tmp_path / "out"), situations=few))
 
 
 @pytest.mark.parametrize(
-    ("partners", "within"),
+    "partners",
     [
-        ({"partners": ("linear", "bulware")}, "partners"),
-        ({"self_play": {"scripts": {"share": 1, "policies": ["conceder", "linear", "bulware"]}}}, "self_play"),
+        {"partners": ("linear", "bulware")},
+        {"partners": {"buyer": ["linear"], "other": ["self", "past", {"policy": "bulware", "share": 2}]}},
+        {"self_play": {"scripts": {"share": 1, "policies": ["conceder", "linear", "bulware"]}}},
     ],
 )
-def test_an_unknown_partner_of_a_ladder_is_named_before_anything_is_read(partners, within):
+def test_an_unknown_partner_of_a_ladder_is_named_before_anything_is_read(partners):
     ladder = SituationSettings.model_validate({"families": ("bargaining",), **partners})
-    with raises(UnknownNameError, nearest="boulware", field=f"situations.{within}.policy"):
+    with raises(UnknownNameError, nearest="boulware", field="situations.partners.policy"):
         check(multi_turn_settings(situations=ladder))
     with raises(UnknownNameError, nearest="boulware"):
         check(multi_turn_settings(dev=DevSettings(situations=SITUATIONS.model_copy(update={"partners": ("bulware",)}))))
@@ -203,7 +204,7 @@ def test_a_block_shares_task_seat_partner_and_seed(tokenizer, monkeypatch):
     situation_list = situations(SITUATIONS)
     rows = prompt_rows(situation_list)
     assert [(row["task"], row["seat"], row["partner"]) for row in rows] == [
-        (item.task.id, item.seat, item.partner.name) for item in situation_list
+        (item.task.id, item.seat, item.partner) for item in situation_list
     ]
     played = []
 

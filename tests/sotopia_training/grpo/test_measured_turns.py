@@ -64,7 +64,7 @@ def player(tokenizer):
 
 
 def selling(partner=None):
-    return Situation(haggling(), SELLER, partner or Coin())
+    return Situation(haggling(), SELLER, {next(a for a in haggling().agents if a != SELLER): partner or Coin()})
 
 
 def test_rewards_are_those_of_the_closed_form(player, tokenizer):

@@ -33,7 +33,8 @@ def speech(text):
 def play(tokenizer):
     def with_answers(answers, *, seat=0, prompt=PROMPT, max_turns=6, cut=False):
         task = tasks.generate("bargaining", 1, 5, "easy")[0]
-        situation = Situation(task, task.agents[seat], make("linear:horizon=3"), 7, Rules(max_turns=max_turns))
+        partners = {task.agents[1 - seat]: make("linear:horizon=3")}
+        situation = Situation(task, task.agents[seat], partners, 7, Rules(max_turns=max_turns))
         left = iter(answers)
 
         def sample(prompts):
@@ -132,8 +133,8 @@ def test_many_episodes_are_sampled_in_one_batch(tokenizer):
         SituationSettings(families=("bargaining",), count=8, partners=("stubborn", "linear:horizon=3"), max_turns=6)
     )
     episodes = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play(situation_list, sample)
-    assert [(e.table.task, e.agent, e.partner) for e in episodes] == [
-        (s.task, s.seat, s.partner) for s in situation_list
+    assert [(e.table.task, e.agent, e.partners) for e in episodes] == [
+        (s.task, s.seat, s.partners) for s in situation_list
     ]
     assert batch_sizes[0] == 16
     assert len(batch_sizes) <= 3
@@ -146,7 +147,7 @@ def test_situations_put_the_policy_in_every_seat_and_share_nothing_but_the_seed(
     assert [(item.task.id, item.seat) for item in situation_list] == [
         (task.id, seat) for task in tasks.generate(["bargaining"], 4, 0, "medium") for seat in task.agents
     ]
-    assert [item.partner.name for item in situation_list] == ["linear", "linear", "stubborn", "stubborn"] * 2
+    assert [item.partner for item in situation_list] == ["linear", "linear", "stubborn", "stubborn"] * 2
     again = situations(SituationSettings(families=("bargaining",), count=4, partners=("linear", "stubborn"), seed=3))
     assert [item.seed for item in situation_list] == [item.seed for item in again]
     assert len({item.seed for item in situation_list}) == 8
@@ -160,7 +161,7 @@ def test_situations_need_exactly_one_source_of_tasks(options):
 
 def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
     """A directory is a policy like any other; a model on a server needs an address, or is refused."""
-    options = {"families": ("bargaining",), "count": 1, "max_turns": 2, "both_seats": False}
+    options = {"families": ("bargaining",), "count": 1, "max_turns": 2, "learners": ("agent_0",)}
     (itself,) = situations(SituationSettings(partners=(f"{tiny_model}:temperature=0,max_tokens=4",), **options))
     answers = [answer_ids(tokenizer, speech("How about $300?"))]
     (episode,) = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play(
@@ -171,14 +172,16 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
         situations(SituationSettings(partners=("local/frozen",), **options))
     access = ModelOptions(api_base="http://127.0.0.1:9/v1")
     (served,) = situations(SituationSettings(partners=("local/frozen",), **options), models=ModelPool(access))
-    assert served.partner.name == "local/frozen"
+    assert served.partner == "local/frozen"
 
 
 def test_a_partner_that_is_a_model_gets_its_own_text_back(tokenizer):
     odd = '{"argument": "No.",  "action_type": "speak"}'
     task = tasks.generate("bargaining", 1, 5, "easy")[0]
     model = ScriptedChatModel(lambda _: odd)
-    situation = Situation(task, task.agents[0], LLMPolicy(model, format="brief"), 7, Rules(max_turns=6))
+    situation = Situation(
+        task, task.agents[0], {task.agents[1]: LLMPolicy(model, format="brief")}, 7, Rules(max_turns=6)
+    )
     ids = answer_ids(tokenizer, speech("How about $300?"))
     TokenPlayer(tokenizer, PROMPT, None).play([situation], lambda prompts: ([ids] * len(prompts), None))
     own = [message["content"] for message in model.requests[-1].messages if message["role"] == "assistant"]
@@ -187,9 +190,7 @@ def test_a_partner_that_is_a_model_gets_its_own_text_back(tokenizer):
 
 def test_an_episode_that_is_over_before_the_first_turn_is_a_row_that_trains_nothing(tokenizer):
     """TRL reads the last token of every completion; an empty one would end the training."""
-    situation_list = situations(
-        SituationSettings(families=("bargaining",), count=1, partners=("leaver",), max_turns=4, both_seats=True)
-    )
+    situation_list = situations(SituationSettings(families=("bargaining",), count=1, partners=("leaver",), max_turns=4))
     answers = answer_ids(tokenizer, speech("Hello?"))
     played = TokenPlayer(tokenizer, PROMPT, make_evaluator("verified")).play(
         situation_list, lambda prompts: ([answers] * len(prompts), None)

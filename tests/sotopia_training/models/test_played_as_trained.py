@@ -79,7 +79,9 @@ def test_prompts_in_play_equal_training_prompts_token_by_token(trained):
         return [sampled(policy.model.tokenizer, len(prompts) - 1)], None
 
     player = TokenPlayer(policy.model.tokenizer, settings, None)
-    (episode,) = player.play([Situation(task, focal, partner, 7, rules)], sample)
+    (episode,) = player.play(
+        [Situation(task, focal, dict.fromkeys({*task.agents} - {focal}, partner), 7, rules)], sample
+    )
     assert len(prompts) == len(ANSWERS)
     assert prompts == policy.model.batcher.prompts
     assert table.state.turns == episode.table.state.turns
@@ -98,7 +100,13 @@ def test_prompts_in_play_equal_training_prompts_token_by_token(trained):
 def test_unusable_answers_are_marked_and_only_the_models_own_actions_are_valid(trained):
     policy, settings = trained
     task = tasks.generate("bargaining", 1, 5, "easy")[0]
-    situation = Situation(task, task.agents[0], make_policy("silent"), 7, Rules(max_turns=14, max_silent_turns=0))
+    situation = Situation(
+        task,
+        task.agents[0],
+        dict.fromkeys(task.agents[1:], make_policy("silent")),
+        7,
+        Rules(max_turns=14, max_silent_turns=0),
+    )
     calls = iter(range(len(ANSWERS)))
     player = TokenPlayer(policy.model.tokenizer, settings, None)
     (episode,) = player.play([situation], lambda batch: ([sampled(policy.model.tokenizer, next(calls))], None))

@@ -2,7 +2,10 @@
 
 TRL's contracts, as tested with 1.16: the function receives prompts that are already repeated ``num_generations`` times
 and returns exactly one row for each; its further columns are passed to the reward functions; groups are consecutive
-blocks. So a block shares task, seat, partner and seed, and only the policy's sampling differs within it.
+blocks. So a block shares task, seat, partners and seed, and only the policy's sampling differs within it: the baseline
+of an advantage is that of one role against the same partners (role-conditioned advantage estimation, as in SPIRAL, Liu
+et al., arXiv 2506.24119), also where the policy plays all seats. The rows of these seats share episodes: the first
+episode of each of their blocks is one episode, and so on.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import EvaluationError
+from sotopia_env.naming.seats import role_of
 from sotopia_training.fitting.group_figures import RewardedRow, effective_sample_size, group_figures
 from sotopia_training.fitting.loop import has_sharded_weights
 from sotopia_training.grpo.masked_head import MaskedHead
@@ -41,13 +45,19 @@ TURN_REWARDS = "turn_rewards"
 
 
 def prompt_rows(situations: Sequence[Situation]) -> list[dict[str, Any]]:
-    """Returns the data set's rows: one prompt per situation, with task, seat and partner as columns."""
+    """Returns the data set's rows: one prompt per situation, with task, seat and partner as columns.
+
+    Rows with the same ``episode`` are seats of one episode, if the policy plays them all.
+    """
+    keys = dict.fromkeys(item.task.id if item.shared else number for number, item in enumerate(situations))
+    episodes = {key: number for number, key in enumerate(keys)}
     return [
         {
             "prompt": [{"role": "user", "content": f"{item.task.id}, {item.seat}", KEY: str(number)}],
             "task": item.task.id,
             "seat": item.seat,
-            "partner": item.partner.name,
+            "partner": item.partner,
+            "episode": episodes[item.task.id if item.shared else number],
         }
         for number, item in enumerate(situations)
     ]
@@ -97,6 +107,7 @@ class EpisodeRollout:
             "episode_reward": [self.reward(episode) for episode in episodes],
             "scores": [episode.scores for episode in episodes],
             "facts": [self._facts(episode) for episode in episodes],
+            "role": [role_of(episode.table.task, episode.agent) for episode in episodes],
         }
         if self._turns is not None:
             output |= self._of_turns(self._turns, episodes, trainer, output["facts"])
@@ -116,7 +127,7 @@ class EpisodeRollout:
         situation = self._situations[number]
         if self._self_play is None:
             return situation
-        return self._self_play.with_partner(situation, number, trainer.state.global_step)
+        return self._self_play.with_partners(situation, trainer.state.global_step)
 
     def play(self, situations: Sequence[Situation], trainer: GRPOTrainer) -> list[TokenSeat]:
         """Plays the episodes with the policy in training.
@@ -160,12 +171,16 @@ def episode_reward(
     facts: Sequence[Mapping[str, float]],
     log_metric: Callable[[str, float], None],
     turn_rewards: Sequence[Sequence[tuple[int, int, float]]] = (),
+    role: Sequence[str] = (),
     **_: Any,
 ) -> list[float | None]:
     """Returns the episodes' rewards; TRL's reward function.
 
-    Logs the turns' rewards, if there are any, the scored dimensions and the facts.
+    Logs them by role, the turns' rewards, if there are any, the scored dimensions and the facts.
     """
+    for name, value in zip(role, episode_reward, strict=False):
+        if value is not None:
+            log_metric(f"roles/{name}", value)
     for turns in turn_rewards:
         for _start, _end, reward in turns:
             log_metric("turns/reward", reward)
@@ -185,16 +200,22 @@ class EpochSampler:
     TRL's sampler draws the epochs' orders one after the other, and a resumed run has a new sampler, which would begin
     with the order of the first epoch. The trainer's state contains the epoch in every process, also if the run resumes
     in the middle of it.
+
+    Rows of one episode are moved to the first of them, because only in one batch can they be played together.
     """
 
-    def __init__(self, make: Callable[[], Any], epoch: Callable[[], int]) -> None:
+    def __init__(self, make: Callable[[], Any], epoch: Callable[[], int], episodes: Sequence[int] = ()) -> None:
         """Creates the sampler.
 
         Args:
             make: returns TRL's sampler at its start.
             epoch: returns the number of complete epochs.
+            episodes: the number of each row's episode; by default every row has one of its own.
         """
-        self._make, self._epoch = make, epoch
+        self._make, self._epoch, self._episodes = make, epoch, episodes
+        self._rows: dict[int, list[int]] = {}
+        for row, episode in enumerate(episodes):
+            self._rows.setdefault(episode, []).append(row)
 
     def __len__(self) -> int:
         return len(self._make())
@@ -203,7 +224,13 @@ class EpochSampler:
         sampler = self._make()
         for _ in range(self._epoch()):
             deque(sampler, maxlen=0)  # exhausts the order of one epoch
-        return iter(sampler)
+        if len(self._rows) == len(self._episodes):
+            return iter(sampler)
+        order = dict.fromkeys(self._episodes[row] for row in sampler)
+        rows = [row for episode in order for row in self._rows[episode]]
+        # Blocks and repetitions are TRL's, over these rows in this order.
+        blocks = {name: getattr(sampler, name) for name in ("mini_repeat_count", "batch_size", "repeat_count")}
+        return (rows[position] for position in type(sampler)(rows, **blocks, shuffle=False))
 
 
 def trainer_class() -> type[GRPOTrainer]:
@@ -235,7 +262,9 @@ def trainer_class() -> type[GRPOTrainer]:
 
         def _get_train_sampler(self, dataset: Any = None) -> EpochSampler:
             make = partial(super()._get_train_sampler, dataset)
-            return EpochSampler(make, lambda: int(self.state.epoch or 0))
+            rows = self.train_dataset if dataset is None else dataset
+            episodes = rows["episode"] if "episode" in rows.column_names else ()
+            return EpochSampler(make, lambda: int(self.state.epoch or 0), episodes)
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             output: dict[str, Any] = super()._generate_and_score_completions(inputs)

@@ -1,9 +1,9 @@
-"""Self-play: each group of episodes is played against a script, a frozen policy or a past self, drawn by their shares.
+"""Partners that are drawn: each group of episodes is played against a policy or a past self of the ladder of each seat.
 
 Past selves are copies of the policy in training, saved at its start and after every ``every`` steps. Those that the
 policy loses to more often are drawn more often (prioritised fictitious self-play). A draw depends only on the seed, the
-step and the situation, so that all processes and all episodes of a group have the same partner. Every past self that is
-drawn is a separate model in memory, on the device of the policy.
+step, the task and the name of the seats, so that all processes, all episodes of a group and all seats of one episode
+agree on it. Every past self that is drawn is a separate model in memory, on the device of the policy.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.chat_model import make_model
-from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.naming import make_policy
+from sotopia_env.naming.seats import role_of
 from sotopia_env.policies import Policy
-from sotopia_training.grpo.situations import SelfPlaySettings, Situation
+from sotopia_training.grpo.situations import PAST, Ladder, Situation, SituationSettings
 from sotopia_training.grpo.token_seat import TokenSeat
 from sotopia_training.models.chat_model import Constrained
 from sotopia_training.models.loading import write_prompt_settings
@@ -39,29 +37,22 @@ _RESULTS = "results.json"
 
 
 class SelfPlay:
-    """Draws partners, saves past selves to disk, and counts the losses to them."""
+    """Draws partners, saves past selves to disk, and counts what the policy wins and loses against them."""
 
     def __init__(
-        self,
-        settings: SelfPlaySettings,
-        folder: Path,
-        prompt: PromptSettings,
-        models: ModelPool | None = None,
-        constrained: bool = False,
+        self, settings: SituationSettings, folder: Path, prompt: PromptSettings, constrained: bool = False
     ) -> None:
-        """Creates the named partners; past selves are loaded when they are first drawn.
+        """Reads the results; past selves are loaded when they are first drawn.
 
         Args:
-            settings: the shares and the pool.
+            settings: the partners, the pool, and the seed of the draws.
             folder: the directory of the pool.
             prompt: the prompt settings of the policy, which its past selves share.
-            models: creates partners that are models on servers.
             constrained: whether past selves answer under the schema of the possible actions, as the policy does.
         """
         self._constrained: Constrained = "on" if constrained else "off"
-        self._settings, self._folder, self._prompt = settings, folder, prompt
-        groups = (settings.scripts, settings.frozen)
-        self._named = [[make_policy(spec, models or make_model) for spec in group.policies] for group in groups]
+        self._past_selves, self._seed, self._saves = settings.past, settings.seed, settings.has(PAST)
+        self._folder, self._prompt = folder, prompt
         self._loaded: dict[str, Policy] = {}
         file = folder / _RESULTS
         self.results: list[dict[str, Any]] = read_json(file) if file.is_file() else []
@@ -69,7 +60,7 @@ class SelfPlay:
     @property
     def members(self) -> list[Path]:
         """Directories of the past selves, oldest first."""
-        return self._saved_selves()[-self._settings.past.size :]
+        return self._saved_selves()[-self._past_selves.size :]
 
     def _saved_selves(self) -> list[Path]:
         """Returns all past selves on disk, oldest first: the members, and those that were members at a checkpoint."""
@@ -82,26 +73,30 @@ class SelfPlay:
         rows = [row for row in self.results if row["member"] == member]
         return (1 + sum(row["lost"] for row in rows)) / (2 + sum(row["episodes"] for row in rows))
 
-    def with_partner(self, situation: Situation, number: int, step: int) -> Situation:
-        """Returns the situation with the partner drawn for it at this step.
+    def with_partners(self, situation: Situation, step: int) -> Situation:
+        """Returns the situation with the partners drawn for it at this step.
 
         Raises:
             InvalidValueError: a past self was drawn, and the pool is empty.
         """
-        # Not Python's hash(), which differs between processes.
-        digest = hashlib.sha256(f"{self._settings.seed}:{step}:{number}".encode()).digest()
-        return replace(situation, partner=self._drawn(random.Random(digest)))
+        drawn = {
+            agent: self._drawn(policy, step) if isinstance(policy, Ladder) else policy
+            for agent, policy in situation.partners.items()
+        }
+        return replace(situation, partners={a: policy for a, policy in drawn.items() if not isinstance(policy, str)})
 
-    def _drawn(self, rng: random.Random) -> Policy:
-        shares = (self._settings.scripts.share, self._settings.frozen.share, self._settings.past.share)
-        (kind,) = rng.choices(range(3), shares)
-        return rng.choice(self._named[kind]) if kind < 2 else self._past(rng)
+    def _drawn(self, ladder: Ladder, step: int) -> Policy | str:
+        # Not Python's hash(), which differs between processes.
+        rng = random.Random(hashlib.sha256(f"{self._seed}:{step}:{ladder.key}".encode()).digest())
+        policies, shares = zip(*ladder.rungs, strict=True)
+        (policy,) = rng.choices(policies, shares)
+        return self._past(rng) if policy == PAST else policy
 
     def _past(self, rng: random.Random) -> Policy:
         members = self.members
         if not members:
-            raise InvalidValueError(field="self_play.past", expected=f"past selves in {self._folder}")
-        weights = [self.loss_rate(path.name) ** self._settings.past.priority for path in members]
+            raise InvalidValueError(field="past", expected=f"past selves in {self._folder}")
+        weights = [self.loss_rate(path.name) ** self._past_selves.priority for path in members]
         (path,) = rng.choices(members, weights)
         # Frees the memory of those that have left the pool.
         for stale in self._loaded.keys() - {member.name for member in members}:
@@ -111,23 +106,20 @@ class SelfPlay:
         return self._loaded[path.name]
 
     def note(self, episodes: Iterable[TokenSeat], step: int, gather: Callable[[list[Any]], list[Any]]) -> None:
-        """Counts the episodes of all processes that were lost to past selves."""
+        """Counts the episodes of all processes against past selves, by the role of the policy."""
         names = {path.name for path in self.members}
         results = [
-            (episode.partner.name, self._lost(episode))
+            (partner, role_of(episode.table.task, episode.agent), margin)
             for episode in episodes
-            if not episode.failure and episode.partner.name in names
+            for partner, margin in _margins(episode).items()
+            if partner in names
         ]
-        rows = gather(results)
-        for member in sorted({name for name, _ in rows}):
-            lost = [value for name, value in rows if name == member]
-            self.results.append({"step": step, "member": member, "episodes": len(lost), "lost": sum(lost)})
-
-    @staticmethod
-    def _lost(episode: TokenSeat) -> bool:
-        """Whether the focal seat's reward is below the mean of the others'."""
-        rewards = {agent: float(payment.reward) for agent, payment in episode.seat.seats.payments.items()}
-        return rewards.pop(episode.agent) < fmean(rewards.values())
+        groups: dict[tuple[str, str], list[float]] = {}
+        for member, role, margin in sorted(gather(results)):
+            groups.setdefault((member, role), []).append(margin)
+        for (member, role), margins in groups.items():
+            counts = {"episodes": len(margins), "won": sum(m > 0 for m in margins), "lost": sum(m < 0 for m in margins)}
+            self.results.append({"step": step, "member": member, "role": role, **counts})
 
     def keep(self, trainer: Any, step: int) -> None:
         """Saves the policy as a past self, and removes those that are no longer needed; called by every process."""
@@ -148,7 +140,7 @@ class SelfPlay:
     def _needed(self, checkpoints: str) -> set[Path]:
         """Returns the members, and those at the time of every checkpoint, from which training may resume."""
         # A resumed run must draw from the pool as it was at its checkpoint.
-        selves, size = self._saved_selves(), self._settings.past.size
+        selves, size = self._saved_selves(), self._past_selves.size
         moments = [int(path.name.rpartition("-")[2]) for path in Path(checkpoints).glob("checkpoint-*")]
         pools = [[path for path in selves if _step(path) <= moment][-size:] for moment in moments]
         return {path for pool in [*pools, selves[-size:]] for path in pool}
@@ -166,7 +158,7 @@ class SelfPlay:
                 if _step(path) > step:
                     shutil.rmtree(path)
         trainer.accelerator.wait_for_everyone()
-        if step == 0 or not self.members:
+        if self._saves and (step == 0 or not self.members):
             self.keep(trainer, step)
 
     def callback(self, trainer: Any) -> TrainerCallback:
@@ -180,14 +172,25 @@ class SelfPlay:
                 pool.rewind(trainer, state.global_step)
 
             def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                if state.global_step % pool._settings.past.every == 0:
+                if pool._saves and state.global_step % pool._past_selves.every == 0:
                     pool.keep(trainer, state.global_step)
 
             def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-                if state.is_world_process_zero:
+                if pool._saves and state.is_world_process_zero:
                     pool.save_results()
 
         return Pool()
+
+
+def _margins(episode: TokenSeat) -> dict[str, float]:
+    """Returns by how much the seat got more than the seats of each of its partners, by the partner's name."""
+    rewards = {agent: float(payment.reward) for agent, payment in episode.seat.seats.payments.items()}
+    if episode.failure:
+        return {}
+    others: dict[str, list[float]] = {}
+    for agent, policy in episode.partners.items():
+        others.setdefault(policy.name, []).append(rewards[agent])
+    return {name: rewards[episode.agent] - fmean(values) for name, values in others.items()}
 
 
 def _step(path: Path) -> int:

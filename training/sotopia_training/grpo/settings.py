@@ -16,12 +16,13 @@ from sotopia_env.foundation.errors import FieldError, InvalidValueError
 from sotopia_env.foundation.extras import extra, install_command
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import make_evaluator, make_policy
+from sotopia_env.naming.seats import check_seat_names
 from sotopia_env.world import Dimension, Scalarisation
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.attribution.settings import COUNTERFACTUAL
 from sotopia_training.data.sources import SourceSettings
 from sotopia_training.fitting.arguments import PAPER, FitSettings, training_arguments
-from sotopia_training.grpo.situations import SituationSettings, read_tasks
+from sotopia_training.grpo.situations import PAST, SELF, SituationSettings, read_tasks
 from sotopia_training.models.constraints import is_available
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.settings import LoraSettings, ModelSettings, PromptSettings
@@ -102,8 +103,12 @@ class DevSettings(Settings):
     @field_validator("situations")
     @classmethod
     def _check_partners(cls, value: SituationSettings) -> SituationSettings:
-        if value.self_play is not None:
-            raise InvalidValueError("evaluations can only be compared with fixed partners", field="self_play")
+        if value.has(SELF) or value.has(PAST):
+            raise InvalidValueError(
+                "evaluations can only be compared with partners that stay the same",
+                field="partners",
+                got=value.partners,
+            )
         return value
 
 
@@ -225,15 +230,17 @@ def _check_beliefs(settings: GRPOSettings) -> None:
 
 
 def _check_partners(name: str, played: SituationSettings) -> None:
-    """Checks the names of scripted partners; directories of models may be those of stages that have not run yet."""
-    ladder = () if played.self_play is None else (*played.self_play.scripts.policies, *played.self_play.frozen.policies)
-    field = "partners" if played.self_play is None else "self_play"
-    for spec in (*played.partners, *ladder):
-        if "/" not in spec.partition(":")[0]:
+    """Checks the names of seats and scripted partners; directories of models may be those of stages to come."""
+    if played.tasks is None or Path(played.tasks).exists():
+        tasks = read_tasks(played)
+        check_seat_names(tasks, played.rungs, f"{name}.partners")
+        check_seat_names(tasks, played.learners, f"{name}.learners", relative=False)
+    for rung in (rung for rungs in played.rungs.values() for rung in rungs):
+        if rung.policy not in (SELF, PAST) and "/" not in rung.policy.partition(":")[0]:
             try:
-                make_policy(spec)
+                make_policy(rung.policy)
             except FieldError as error:
-                raise type(error).of(error, within=f"{name}.{field}") from None
+                raise type(error).of(error, within=f"{name}.partners") from None
 
 
 def _check_measured(settings: GRPOSettings, scalarisation: Scalarisation, name: str, played: SituationSettings) -> None:

@@ -33,7 +33,7 @@ from sotopia_training.grpo.sampling import check_sampling
 from sotopia_training.grpo.self_play import SelfPlay
 from sotopia_training.grpo.settings import GRPOSettings, check, check_rows, trainer_arguments, world_size
 from sotopia_training.grpo.single_turn import SingleTurn
-from sotopia_training.grpo.situations import Situation, situations
+from sotopia_training.grpo.situations import Ladder, Situation, situations
 from sotopia_training.grpo.token_episodes import TokenPlayer
 from sotopia_training.models.loading import find_model, read_prompt_settings
 from sotopia_training.stage.directory import StageDirectory
@@ -253,11 +253,11 @@ class _MultiTurn:
 
     def __init__(self, settings: GRPOSettings, player: TokenPlayer, models: ModelPool, frame: TrainingRun) -> None:
         assert settings.situations is not None
-        shares = settings.situations.self_play
         pool, constrained = frame.stage.path / "pool", settings.constrained
-        self.self_play = None if shares is None else SelfPlay(shares, pool, frame.prompt, models, constrained)
-        self.head = MaskedHead(frame.tokenizer) if constrained else None
         self._situations = situations(settings.situations, models=models)
+        is_drawn = any(isinstance(p, Ladder) for item in self._situations for p in item.partners.values())
+        self.self_play = SelfPlay(settings.situations, pool, frame.prompt, constrained) if is_drawn else None
+        self.head = MaskedHead(frame.tokenizer) if constrained else None
         refuse_evaluation_situations(self._situations, settings.evaluation_tasks)
         self._rollout = EpisodeRollout(player, self._situations, settings.reward, self.self_play, self.head)
 

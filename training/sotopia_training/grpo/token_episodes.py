@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sotopia_env.adapters import Seats, TextSeat
+from sotopia_env.adapters import Seats
 from sotopia_env.foundation.waiting import all_at_once, wait
 from sotopia_env.world import Evaluator, Scalarisation
 from sotopia_env.world.episode import PolicyInfo
@@ -73,7 +74,7 @@ class TokenPlayer:
         """Returns the seats in the order of ``situations``, each with its reward or the reason for its absence.
 
         Args:
-            situations: the situations of the episodes.
+            situations: the situations of the rows. Those with one seating share episodes, each in its own seat.
             sample: answers the prompts of all episodes in which it is the focal seat's turn.
             row_count: returns the largest of all processes' counts, if sampling is a collective operation (vLLM, FSDP,
                 ZeRO-3).
@@ -81,15 +82,25 @@ class TokenPlayer:
         Raises:
             InvalidValueError: the evaluator does not score the dimensions that the reward needs.
         """
-        seats = [TokenSeat(self._seat(situation), self.format) for situation in situations]
+        episodes: dict[tuple[Hashable, int], dict[str, TokenSeat]] = {}
+        counts: Counter[tuple[Hashable, str]] = Counter()
+        seats = []
+        for situation in situations:
+            # The first row of each seat is of the first episode of its seating, the second of the second one.
+            counts[key := (situation.seating, situation.seat)] += 1
+            episode = (situation.seating, counts[key])
+            if episode not in episodes:
+                episodes[episode] = TokenSeat.all_of(self._seats(situation), self.format)
+            seats.append(episodes[episode][situation.seat])
         self.play_on(seats, sample, row_count)
         return seats
 
     def play_on(self, seats: Sequence[TokenSeat], sample: Sample, row_count: Callable[[int], int] = int) -> None:
         """Plays new seats, or seats in progress, to the end and evaluates them; arguments are those of :meth:`play`."""
-        wait(all_at_once(seat.play() for seat in seats))
+        episodes = list({id(seat.fellows): list(seat.fellows.values()) for seat in seats}.values())
+        wait(all_at_once(fellows[0].play() for fellows in episodes))
         while True:
-            acting = [seat for seat in seats if seat.acting]
+            acting = [seat for fellows in episodes for seat in fellows if seat.acting]
             rows = row_count(len(acting))  # 0 only if no process has a seat that acts
             if not rows:
                 break
@@ -101,18 +112,23 @@ class TokenPlayer:
             answers, logprobs = sample([*prompts, *spare], *schemas)
             for number, seat in enumerate(acting):
                 seat.take(answers[number], None if logprobs is None else logprobs[number])
-            wait(all_at_once(seat.play() for seat in acting))
-        wait(all_at_once(seat.evaluate() for seat in seats))
+            again = {id(seat.fellows): seat for seat in acting}.values()
+            wait(all_at_once(seat.play() for seat in again))
+        wait(all_at_once(_evaluate(fellows) for fellows in episodes))
 
-    def _seat(self, situation: Situation) -> TextSeat:
-        task, agent = situation.task, situation.seat
-        key = f"{task.id}.{agent}.{situation.seed}"
-        focal = PolicyInfo(agent=agent, name="focal")
-        table = Table(task, situation.rules, situation.seed, key=key, policies=[focal])
-        partners = {other: situation.partner for other in task.agents if other != agent}
+    def _seats(self, situation: Situation) -> Seats:
+        task, learners = situation.task, situation.learners
+        key = f"{task.id}.{'+'.join(learners)}.{situation.seed}"
+        focal = [PolicyInfo(agent=agent, name="focal") for agent in learners]
+        table = Table(task, situation.rules, situation.seed, key=key, policies=focal)
         # A stage counts what failed and leaves it out; it asks again only where the model's own options say so.
-        seats = Seats(table, partners, evaluator=self._evaluator, scalarisation=self._scalarisation, retries=0)
-        return seats[agent]
+        return Seats(table, situation.partners, evaluator=self._evaluator, scalarisation=self._scalarisation, retries=0)
+
+
+async def _evaluate(seats: Sequence[TokenSeat]) -> None:
+    # One after the other: a judge is asked once about an episode, and the other seats read what it said.
+    for seat in seats:
+        await seat.evaluate()
 
 
 def columns(seats: Sequence[TokenSeat], logprobs: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.adapters import TextSeat
+from sotopia_env.adapters import Seats, TextSeat
 from sotopia_env.chat_model import ChatReply
 from sotopia_env.foundation.errors import FATAL, InvalidValueError, SotopiaError
 from sotopia_env.policies import Policy
@@ -93,6 +93,7 @@ class FocalTurn:
         end: the position after its last token.
         failure: the reason why the answer was not a possible action; empty if it was one.
         schema: the schema that constrained its text; ``None`` for free text.
+        messages: the number of messages that the policy had read before it.
     """
 
     turn: int
@@ -100,6 +101,7 @@ class FocalTurn:
     end: int
     failure: str = ""
     schema: Mapping[str, Any] | None = None
+    messages: int = 0
 
 
 @dataclass(slots=True)
@@ -119,6 +121,7 @@ class TokenSeat:
         failure: the reason why the episode has no reward, if a partner or the evaluator failed. Such an episode is not
             trained on.
         reward: the reward of the episode; ``None`` before :meth:`evaluate` and after a failure.
+        fellows: all seats of the episode that the policy plays, this one among them, by agent id.
     """
 
     seat: TextSeat
@@ -131,7 +134,19 @@ class TokenSeat:
     too_long: bool = False
     failure: str = ""
     reward: float | None = None
+    fellows: dict[str, TokenSeat] = field(default_factory=dict)
     _messages_read: int = 0
+
+    def __post_init__(self) -> None:
+        self.fellows.setdefault(self.agent, self)
+
+    @classmethod
+    def all_of(cls, seats: Seats, format: TokenFormat) -> dict[str, TokenSeat]:
+        """Returns every seat of an episode that is played from outside, by agent id."""
+        fellows: dict[str, TokenSeat] = {}
+        for seat in seats.values():
+            cls(seat, format, fellows=fellows)
+        return fellows
 
     @property
     def agent(self) -> str:
@@ -144,9 +159,9 @@ class TokenSeat:
         return self.seat.table
 
     @property
-    def partner(self) -> Policy:
-        """The policy of the other seats; of several, the first."""
-        return next(iter(self.seat.seats.partners.values()))
+    def partners(self) -> Mapping[str, Policy]:
+        """The policies of the seats that the policy does not play, by agent id."""
+        return self.seat.seats.partners
 
     @property
     def observation(self) -> Observation:
@@ -210,7 +225,7 @@ class TokenSeat:
     @property
     def acting(self) -> bool:
         """Whether the policy has to answer :attr:`sequence`."""
-        return self.table.stop is None and not self.too_long and not self.failure
+        return not self.too_long and not self.failure and self.agent in self.table.acting
 
     @property
     def sequence(self) -> list[int]:
@@ -223,20 +238,29 @@ class TokenSeat:
         return self.format.schema(self.observation)
 
     async def play(self) -> None:
-        """Lets the partners act until it is the seat's turn, and appends the news to the sequence.
+        """Lets the partners act until it is the turn of one of the :attr:`fellows`, and appends the news for them.
 
         Raises:
             ModelRefusedError: a partner's model refuses all calls.
             BudgetExceededError: a partner's budget is spent.
         """
-        try:
-            # Not Seats.play(), which evaluates: a judge is asked about all episodes of a batch at the same time.
-            await self.seat.seats.act()
-        except FATAL:
-            raise
-        except SotopiaError as error:
-            self.failure = f"partner {self.partner.name!r}: {error}"
-        self._append_news()
+        fellows = self.fellows.values()
+        while True:
+            try:
+                # Not Seats.play(), which evaluates: a judge is asked about all episodes of a batch at the same time.
+                await self.seat.seats.act()
+            except FATAL:
+                raise
+            except SotopiaError as error:
+                names = " or ".join(repr(name) for name in dict.fromkeys(p.name for p in self.partners.values()))
+                for seat in fellows:
+                    seat.failure = f"partner {names}: {error}"
+            gone = [seat for seat in fellows if seat.too_long]
+            for seat in fellows:
+                seat._append_news()
+            # If a seat had to leave, others may be next. With the last seat of the policy, the episode ends as it is.
+            if [seat for seat in fellows if seat.too_long] == gone or all(seat.too_long for seat in fellows):
+                return
 
     def take(self, answer: Sequence[int], logprobs: Sequence[float | None] | None = None) -> None:
         """Takes the ids of an answer, with the end token if it was sampled, and their log-probabilities."""
@@ -245,7 +269,7 @@ class TokenSeat:
         decision, failure = self.format.read(answer, self.observation)
         turn, start, schema = len(self.table.turns), len(self.completion), self.schema
         self._extend(answer, 1, [None] * len(answer) if logprobs is None else logprobs)
-        self.focal.append(FocalTurn(turn, start, len(self.completion), failure, schema))
+        self.focal.append(FocalTurn(turn, start, len(self.completion), failure, schema, self._messages_read))
         self.seat.take(decision)
 
     async def evaluate(self) -> None:
@@ -266,20 +290,24 @@ class TokenSeat:
             self.failure = str(error)
 
     def before(self, number: int) -> TokenSeat:
-        """Returns a copy of the seat in its state before focal turn ``number``, for a continuation."""
-        turn = self.focal[number]
-        state = TokenSeat(
-            self.seat.seats.fork(turn.turn)[self.agent],
-            self.format,
-            prompt=[*self.prompt],
-            completion=self.completion[: turn.start],
-            mask=self.mask[: turn.start],
-            logprobs=self.logprobs[: turn.start],
-            # The copied tokens are not rendered again, so that continuations extend exactly the trained sequence.
-            focal=self.focal[:number],
-        )
-        state._messages_read = len(self.format.messages(state.observation))
-        return state
+        """Returns a copy of the seat in its state before a focal turn, with its fellows, for a continuation."""
+        turn = self.focal[number].turn
+        copies = TokenSeat.all_of(self.seat.seats.fork(turn), self.format)
+        for agent, copy in copies.items():
+            self.fellows[agent]._copy_to(copy, turn)
+        return copies[self.agent]
+
+    def _copy_to(self, copy: TokenSeat, turn: int) -> None:
+        # The copied tokens are not rendered again, so that continuations extend exactly the trained sequence.
+        copy.focal = [own for own in self.focal if own.turn < turn]
+        following = next((own for own in self.focal if own.turn >= turn), None)
+        if following is not None and following.turn == turn:
+            end, read = following.start, following.messages
+        else:  # its next turn comes later, and what it reads before that is not known yet
+            end, read = (copy.focal[-1].end, copy.focal[-1].messages) if copy.focal else (0, 0)
+        if read:
+            copy.prompt, copy.completion = [*self.prompt], self.completion[:end]
+            copy.mask, copy.logprobs, copy._messages_read = self.mask[:end], self.logprobs[:end], read
 
     def _extend(self, ids: Sequence[int], mask: int, logprobs: Sequence[float | None]) -> None:
         self.completion += ids
@@ -288,9 +316,13 @@ class TokenSeat:
 
     def _append_news(self) -> None:
         """Appends the messages to the seat up to its next answer."""
+        is_over = self.table.stop is not None or bool(self.failure)
+        # While another seat of the policy acts, nothing is read: more may follow before this seat's next answer.
+        if self.too_long or not (is_over or self.acting):
+            return
         # The whole conversation is rendered as messages, but only its new part becomes tokens.
         messages = self.format.messages(self.observation)
-        if not self.acting:
+        if is_over:
             if not self.prompt:
                 # Over before its first turn: trainers need a row for it, whose mask is all 0.
                 self.prompt = prompt_ids(self.format.tokenizer, messages)

@@ -247,5 +247,19 @@ class MeasuredTurns:
 
 def _state(episode: TokenSeat, number: int) -> tuple[object, ...]:
     """Returns a key of the state before a focal turn, equal for episodes that have not diverged yet."""
-    # Episodes of a group share the key and the partner, and before they diverge all tokens.
-    return (episode.table.key, id(episode.partner), *episode.prompt, *episode.completion[: episode.focal[number].start])
+    # Episodes of a group share the key and the partners, and before they diverge all tokens of the policy's seats.
+    turn, partners = episode.focal[number], tuple(map(id, episode.partners.values()))
+    others = [seat.completion[: _read(seat, turn.turn)] for seat in episode.fellows.values() if seat is not episode]
+    return (
+        episode.table.key,
+        episode.agent,
+        partners,
+        *episode.prompt,
+        *episode.completion[: turn.start],
+        *map(tuple, others),
+    )
+
+
+def _read(seat: TokenSeat, turn: int) -> int:
+    """Returns the end of the seat's last answer before a turn of another seat."""
+    return max([own.end for own in seat.focal if own.turn < turn], default=0)

@@ -1,7 +1,8 @@
-"""The hub: looks at the database once for all watchers of a web process.
+"""The hub: notices changes of the database once for all watchers of a web process.
 
-The new events of an episode are read once for all its watchers. Events are numbered without gaps, so a watcher
-that reconnects with the number of its last event gets every event exactly once.
+Whatever process appends an event, the hub sees that the database has changed, and reads the new events of an episode
+once for all its watchers. Events are numbered without gaps, so a watcher that reconnects with the number of its last
+event gets every event exactly once.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from sotopia_studio.live import CLOSED
 from sotopia_studio.store import events
@@ -20,8 +22,11 @@ from sotopia_studio.store.engine import UNREACHABLE, Database, cancel
 from sotopia_studio.store.events import Event
 
 logger = logging.getLogger(__name__)
-POLL = 0.1
-"""Seconds between two polls of the database while there are watchers."""
+T = TypeVar("T")
+POLL = 0.02
+"""Seconds between two looks at the version of the database while there are watchers."""
+_RETRY = 0.5
+"""Seconds until the next attempt to reach a database that does not answer."""
 RENDERINGS = 256
 """Results of :meth:`Hub.once` that are kept."""
 
@@ -45,7 +50,7 @@ class Hub:
         self._channels: dict[str, _Channel] = {}
         self._poll: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._renderings: OrderedDict[Hashable, asyncio.Future[str]] = OrderedDict()
+        self._renderings: OrderedDict[Hashable, asyncio.Future[Any]] = OrderedDict()
 
     async def follow(self, episode: str, after: int = 0) -> AsyncIterator[Event]:
         """Yields the events of an episode with numbers greater than ``after``, until it ends or the hub closes.
@@ -53,22 +58,23 @@ class Hub:
         Raises:
             MissingError: the episode does not exist.
         """
-        async with aclosing(self.follow_with_pauses(episode, after, None)) as stream:
-            async for event in stream:
-                if event is not None:
+        async with aclosing(self.batches(episode, after)) as stream:
+            async for batch in stream:
+                for event in batch:
                     yield event
 
-    async def follow_with_pauses(
-        self, episode: str, after: int, pause: float | None
-    ) -> AsyncGenerator[Event | None, None]:
-        """Yields as :meth:`follow`, and ``None`` whenever no event has come for ``pause`` seconds."""
+    async def batches(
+        self, episode: str, after: int = 0, pause: float | None = None
+    ) -> AsyncGenerator[Sequence[Event], None]:
+        """Yields as :meth:`follow` the events that have arrived together; none after ``pause`` seconds of silence."""
         async with self._database.read() as connection:
             # With a number that no event has yet, the loop below would have nothing to send and nothing to wait for.
             after = max(0, min(after, (await events.row_of(connection, episode)).events))
         channel = self._channels.setdefault(episode, _Channel())
         channel.watchers += 1
         try:
-            await self._refresh([episode])
+            if channel.watchers == 1:  # for all further ones, the channel is up to date
+                await self._refresh([episode])
             if self._poll is None:
                 self._poll = asyncio.create_task(self._poll_forever())
             while not self._closing.is_set():
@@ -76,16 +82,16 @@ class Hub:
                 # at once.
                 changed = channel.changed
                 # Events are numbered from 1 without gaps, so `after` is also an index of the log.
-                for event in channel.log[after:]:
-                    yield event
-                    after = event.number
+                if batch := channel.log[after:]:
+                    yield batch
+                    after = batch[-1].number
                 if len(channel.log) <= after:
                     if channel.closed:
                         return
                     try:
                         await asyncio.wait_for(changed.wait(), pause)
                     except TimeoutError:
-                        yield None
+                        yield ()
         finally:
             channel.watchers -= 1
             if not channel.watchers:
@@ -106,7 +112,7 @@ class Hub:
         if episode in self._channels:
             await self._refresh([episode])
 
-    async def once(self, key: Hashable, render: Callable[[], Awaitable[str]]) -> str:
+    async def once(self, key: Hashable, render: Callable[[], Awaitable[T]]) -> T:
         """Returns the result of ``render``, which is called once for all watchers that request the same ``key``."""
         task = self._renderings.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
@@ -114,7 +120,8 @@ class Hub:
             if len(self._renderings) > RENDERINGS:
                 self._renderings.popitem(last=False)
         # Shielded: a watcher who leaves does not cancel what the others wait for.
-        return await asyncio.shield(task)
+        rendering: T = await asyncio.shield(task)
+        return rendering
 
     async def changes(self, key: str, render: Callable[[], Awaitable[str]], period: float) -> AsyncGenerator[str]:
         """Yields the result of ``render`` now and whenever it is another one, until the hub closes.
@@ -146,12 +153,21 @@ class Hub:
 
     async def _poll_forever(self) -> None:
         while True:
+            try:
+                async with self._database.watched() as version:
+                    await self._poll_while_reachable(version)
+            except UNREACHABLE as error:  # those who watch wait until the database answers again
+                logger.warning("the database does not answer: %s", error)
+            await asyncio.sleep(_RETRY)
+
+    async def _poll_while_reachable(self, version: Callable[[], Awaitable[object]]) -> None:
+        before: object = None
+        while True:
+            # Taken before the events are read: what is committed meanwhile makes a version of its own.
+            if self._channels and (now := await version()) != before:
+                await self._refresh(list(self._channels))
+                before = now
             await asyncio.sleep(POLL)
-            if self._channels:
-                try:
-                    await self._refresh(list(self._channels))
-                except UNREACHABLE as error:  # those who watch wait until the database answers again
-                    logger.warning("the database does not answer: %s", error)
 
     async def _refresh(self, episodes: list[str]) -> None:
         async with self._database.read() as connection:

@@ -136,7 +136,7 @@ class LiveEpisode:
                 beliefs += read_record(event_records.RecordedBeliefs, event.payload, where).beliefs
             elif event.kind == LEAVING:
                 leaving.add(read_record(event_records.Departure, event.payload, where).agent)
-        people = await episodes.participants(connection, episode)
+        people = await episodes.participants(connection, episode) if spec.people else {}
         # The same path as resuming a run: the record so far, from which the table recomputes the state of the
         # protocol.
         record = Episode(
@@ -154,7 +154,7 @@ class LiveEpisode:
         for answer in answers:
             if answer.round == table.state.round and answer.agent in table.acting:
                 table.take(answer.agent, Decision(answer.action, answer.generation, answer.errors))
-        guests = await episodes.guests(connection, episode)
+        guests = await episodes.guests(connection, episode) if spec.people else {}
         expected = frozenset(agent for agent, person in guests.items() if person.seen is None)
         return cls(
             id=episode,

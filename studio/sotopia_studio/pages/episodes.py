@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Header, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.sse import format_sse_event
 from pydantic import ValidationError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,14 +24,16 @@ from sotopia_studio.api.simulate import NewEvaluation, SeatLink, evaluate_episod
 from sotopia_studio.auth import Principal, Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.editing import evaluation_menus
-from sotopia_studio.pages.rendering import STATIC, fragment, render
-from sotopia_studio.store import comments, episode_lists, episodes, events, jobs
+from sotopia_studio.pages.rendering import STATIC, EventStream, fragment, render
+from sotopia_studio.store import comments, episode_lists, episodes, event_records, events, jobs
 from sotopia_studio.store import tags as tag_store
 from sotopia_studio.store.episode_lists import EpisodeFilter
 
 router = APIRouter()
 CLOSE = "close"
 """The event after which a page stops listening."""
+PING = 15.0
+"""Seconds of silence after which a stream sends something, before a proxy thinks that it is dead."""
 
 
 def _filter(query: dict[str, str]) -> tuple[EpisodeFilter, dict[str, str]]:
@@ -154,7 +157,7 @@ async def evaluate(
     return RedirectResponse(f"/episodes/{episode}?job={begun.job}#evaluations-heading", 303)
 
 
-@router.get("/episodes/{episode}/stream", response_class=EventSourceResponse)
+@router.get("/episodes/{episode}/stream", response_class=EventStream)
 async def stream(
     parts: ServicesDep,
     _: Reader,
@@ -162,14 +165,13 @@ async def stream(
     after: int = 0,
     seat: str = "",
     last_event_id: Annotated[int, Header()] = 0,
-) -> AsyncIterator[ServerSentEvent]:
+) -> EventStream:
     """The episode as fragments of its page: new turns, the state of the protocol and whose turn it is."""
-    async for event in fragments(parts, episode, max(after, last_event_id), seat or None):
-        yield event
+    return EventStream(fragments(parts, episode, max(after, last_event_id), seat or None))
 
 
-async def fragments(parts: Services, episode: str, after: int, seat: str | None) -> AsyncIterator[ServerSentEvent]:
-    """Yields a fragment for every event of an episode after ``after``, then :data:`CLOSE`.
+async def fragments(parts: Services, episode: str, after: int, seat: str | None) -> AsyncIterator[bytes]:
+    """Yields an event for what has happened at once in an episode after ``after``, then :data:`CLOSE`.
 
     Args:
         parts: the parts of the server.
@@ -177,34 +179,33 @@ async def fragments(parts: Services, episode: str, after: int, seat: str | None)
         after: number of the last event that the page includes.
         seat: the agent whose knowledge is shown; ``None`` for everything.
     """
-    async for event in parts.hub.follow(episode, after):
-        # A part of a round is shown to nobody before the round is over, and a wish to leave before it is carried out.
-        if event.kind in ("answer", live.LEAVING):
-            continue
-        html = await parts.hub.once((episode, seat, event.number), partial(_news, parts, episode, event, seat))
-        yield ServerSentEvent(raw_data=html, id=str(event.number))
+    async with aclosing(parts.hub.batches(episode, after, PING)) as stream:
+        async for batch in stream:
+            # A part of a round is shown to nobody before it is over, and a wish to leave before it is carried out.
+            news = [event for event in batch if event.kind not in ("answer", live.LEAVING)]
+            key = (episode, seat, *(event.number for event in news[:1] + news[-1:]))
+            yield await parts.hub.once(key, partial(_news, parts, episode, news, seat)) if news else b""
     # A server that shuts down ends streams, too; those pages are to connect again.
     if not parts.hub.closing:
-        yield ServerSentEvent(raw_data="-", event=CLOSE)
+        yield format_sse_event(data_str="-", event=CLOSE)
 
 
-async def _news(parts: Services, episode: str, event: events.Event, seat: str | None) -> str:
-    """Returns the fragment for an event: the new turns, and the current state."""
+async def _news(parts: Services, episode: str, news: Sequence[events.Event], seat: str | None) -> bytes:
+    """Returns what new events add to the page, their turns and the current state, as one event of the stream."""
     async with parts.database.read() as connection:
-        row = await episode_lists.one(connection, episode)
         now = await live.LiveEpisode.load(connection, episode)
-        log = await events.read(connection, episode)
         # Evaluations are in the record and not in the table of the live episode.
-        over = row.status == "done" and event.kind in ("ended", "evaluated")
+        over = now.status == "done" and news[-1].kind in ("ended", "evaluated")
         table = Table.resume(await episodes.record_of(connection, episode)) if over else now.table
-    count = sum(item.kind == "turn" for item in log[: event.number])
-    latest = show(episode, table, seat=seat, status=row.status, event=event.number, policies=now.spec.policies)
-    turns = _new_turns(now.table, seat, count - (event.kind == "turn"), count, latest)
-    return fragment("_news.html", c=latest, turns=turns, event=event.kind, row=row)
+    last, policies = news[-1].number, now.spec.policies
+    latest = show(episode, table, seat=seat, status=now.status, event=last, policies=policies)
+    new = [event_records.turn_index(event) for event in news if event.kind == "turn"]
+    turns = _new_turns(now.table, seat, new[0], new[-1] + 1, latest) if new else ()
+    return format_sse_event(data_str=fragment("_news.html", c=latest, turns=turns), id=str(last))
 
 
 def _new_turns(table: Table, seat: str | None, before: int, count: int, latest: EpisodePage) -> tuple[TurnCard, ...]:
-    """The turns of an event; for a seat, the turns that it witnessed with this event."""
+    """The turns from ``before`` to ``count``; for a seat, the turns that it witnessed with them."""
     if seat is None:
         return latest.turns[before:count]
     # A seat may witness only some turns, and learn of others later; the difference of two observations is its news.

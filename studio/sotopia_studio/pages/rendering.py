@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.sse import KEEPALIVE_COMMENT
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
 from sotopia_env.foundation.versions import code_version
@@ -82,6 +83,20 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     common = {"request": request, "path": request.url.path, "reading": reading, "who": who, "trial": trial}
     text = templates.get_template(template).render(**common, **values)
     return HTMLResponse(text, status)
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events that are encoded already, so that one encoding serves all watchers; empty ones are pings.
+
+    FastAPI's own stream encodes every event for every watcher and hands it through two queues, in three times the time.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, events: AsyncIterator[bytes]) -> None:
+        """Sends the events as they come."""
+        pinged = (event or KEEPALIVE_COMMENT async for event in events)
+        super().__init__(pinged, headers={"X-Accel-Buffering": "no"})  # a proxy must not wait for more
 
 
 def fragment(template: str, **values: Any) -> str:

@@ -263,16 +263,16 @@ async def changes(
         shared = await is_shared(connection, episode)
     # Not the present state: it may have changed since the page was rendered.
     before = Standing("", 0.0, False, frozenset())
-    async with aclosing(parts.hub.follow_with_pauses(episode, last_event_id, _PAUSE)) as stream:
-        async for event in stream:
-            if event is None:
+    async with aclosing(parts.hub.batches(episode, last_event_id, _PAUSE)) as stream:
+        async for batch in stream:
+            if not batch:
                 now = await _stand(parts, person, episode, shared)
                 if (now.delay, now.slow, now.absent) != (before.delay, before.slow, before.absent):
                     yield ServerSentEvent(raw_data="delay")  # silence is no event of the episode
                 before = now
             # Nobody may know who has answered in a round that is not complete, who wishes to leave, and who is advised.
-            elif event.kind not in ("answer", live.LEAVING) and concerns(event, agent):
-                yield ServerSentEvent(raw_data="changed", id=str(event.number))
+            elif any(event.kind not in ("answer", live.LEAVING) and concerns(event, agent) for event in batch):
+                yield ServerSentEvent(raw_data="changed", id=str(batch[-1].number))
 
 
 async def _stand(parts: Services, person: Principal, episode: str, shared: bool) -> Standing:

@@ -8,7 +8,8 @@ write-ahead log they do not block the writers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 # Every query is awaited in the server's event loop, so only asynchronous drivers are used.
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 _QUIET = {"hide_parameters": True}  # an error in a log must not repeat what people wrote
-UNREACHABLE = (SQLAlchemyError, OSError)
+UNREACHABLE = (SQLAlchemyError, sqlite3.Error, OSError)
 """Errors of a database that is down, locked or full; loops of the service continue after them."""
 # Write-ahead logging lets readers go on during a write. With it, `synchronous=normal` cannot corrupt the file; a power
 # failure may lose the last transactions. Foreign keys are off in SQLite unless a connection turns them on.
@@ -83,6 +84,25 @@ class Database:
         with _storable():
             async with self._reader.begin() as connection:
                 yield connection
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+        """Yields a function that returns the version of the data, which every commit of another connection changes.
+
+        It costs a tenth of a query. The connection is its own, since SQLite counts versions for each connection.
+        """
+        async with self._reader.connect() as connection:
+            if self.is_sqlite:
+                # Past SQLAlchemy, which would begin a transaction: within one, the version stays what it was.
+                driver: Any = (await connection.get_raw_connection()).driver_connection
+                yield lambda: driver.execute_fetchall("PRAGMA data_version")
+                return
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+
+            async def snapshot() -> object:
+                return (await connection.exec_driver_sql("SELECT pg_current_snapshot()::text")).scalar_one()
+
+            yield snapshot
 
     async def close(self) -> None:
         """Closes all connections."""

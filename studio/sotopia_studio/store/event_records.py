@@ -62,6 +62,11 @@ def turn_events(table: Table, after: int) -> Iterator[tuple[str, str]]:
         yield "turn", AppendedTurn(turn=item, errors=errors).model_dump_json()
 
 
+def turn_index(event: Event) -> int:
+    """Returns the index of the turn of a ``turn`` event."""
+    return read_record(AppendedTurn, event.payload, f"event {event.number}").turn.turn.index
+
+
 def answer_events(table: Table, before: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yields kind and content of an event for every answer in an incomplete round, but for the agents in ``before``."""
     for agent, decision in table.pending.items():

@@ -25,6 +25,10 @@ CONSENT = (
 _TEXTS = ("partner", "tasks", "level", "instructions", "assistance", "adviser")
 
 
+FINISHED = ("done", "declined", "no_partner", "not_qualified", "stopped", "dropped")
+"""The states in which a participation has ended."""
+
+
 class Codes(Settings):
     """Completion codes of a panel, such as Prolific's, by how a participation ends.
 
@@ -52,6 +56,11 @@ class Codes(Settings):
         if self.url and not (self.url.startswith("https://") and "{code}" in self.url):
             raise InvalidValueError(field="url", expected="an https:// address with {code} in it", got=self.url)
         return self
+
+    def of(self, state: str) -> str:
+        """Returns the code of a participation in one of the states of :data:`FINISHED`; else an empty text."""
+        code: str = getattr(self, "completed" if state == "done" else state) if state in FINISHED else ""
+        return code
 
 
 class Study(Settings):

@@ -12,7 +12,8 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.answers import completed_sheet
 from sotopia_env.people.studies.design import make_tasks
-from sotopia_env.people.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
+from sotopia_env.people.studies.settings import AnnotateStudy, PlayStudy, study_of
+from sotopia_env.people.tables.results import StudyTables, TableName
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep, public_address
 from sotopia_studio.store import studies
@@ -23,15 +24,10 @@ router = APIRouter(tags=["studies"])
 Settings = Annotated[dict[str, Any], Body(description="The settings of a study; `kind` selects the class.")]
 
 
-def settings_of(row: Any) -> AnyStudy:
-    """Returns the settings in a study's row."""
-    return study_of(parse_json(row.settings, f"study {row.name}"))
-
-
 async def prepare(parts: Services, name: str) -> None:
     """Makes the tasks of a study before a transaction needs them, in which others would wait."""
     async with parts.database.read() as connection:
-        study = settings_of(await studies.by_name(connection, name))
+        study = studies.settings_of(await studies.by_name(connection, name))
     if isinstance(study, PlayStudy):
         await asyncio.to_thread(make_tasks, study)
 
@@ -44,14 +40,14 @@ async def settle(parts: Services, name: str) -> None:
         ended = await play.unsettled(connection, row.id) if row.kind == "play" else []
     if ended:  # a writing transaction makes others wait
         async with parts.database.write() as connection:
-            study = settings_of(row)
+            study = studies.settings_of(row)
             assert isinstance(study, PlayStudy)
             await play.settle(connection, study, row.id)
 
 
 def annotate_only(row: Any) -> AnnotateStudy:
     """Returns the settings of a study in which people score episodes; raises an error for other studies."""
-    study = settings_of(row)
+    study = studies.settings_of(row)
     if not isinstance(study, AnnotateStudy):
         raise InvalidValueError(field="study", expected="one of kind annotate", got=study.kind)
     return study
@@ -83,7 +79,7 @@ async def get_study(parts: ServicesDep, _: Reader, name: str) -> dict[str, Any]:
     await settle(parts, name)
     async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
-        study = settings_of(row)
+        study = studies.settings_of(row)
         progress = await studies.progress(connection, row.id)
     return {"id": row.id, "status": row.status, "settings": study.model_dump(mode="json"), "progress": progress}
 
@@ -126,7 +122,7 @@ async def export_study(parts: ServicesDep, reader: Reader, name: str, kind: Lite
 
 
 @router.get("/studies/{name}/tables/{table}.csv", response_class=PlainTextResponse)
-async def export_table(parts: ServicesDep, _: Reader, name: str, table: export.TableName) -> Response:
+async def export_table(parts: ServicesDep, _: Reader, name: str, table: TableName) -> Response:
     """Returns a table of results: a row for each value (`long`), person and item (`wide`), or turn; or its codebook."""
     return _attached((await _tables(parts, name)).csv(table), f"{name}-{table}.csv", "text/csv")
 
@@ -137,7 +133,7 @@ async def codebook(parts: ServicesDep, _: Reader, name: str) -> list[dict[str, s
     return (await _tables(parts, name)).codebook()
 
 
-async def _tables(parts: Services, name: str) -> export.StudyTables:
+async def _tables(parts: Services, name: str) -> StudyTables:
     await settle(parts, name)
     async with parts.database.read() as connection:
         return await export.tables_of(connection, await studies.by_name(connection, name))

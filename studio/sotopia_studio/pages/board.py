@@ -34,7 +34,7 @@ async def board_html(parts: Services, name: str) -> str:
     await api.settle(parts, name)
     async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
-        board = await board_of(connection, api.settings_of(row), row.id)
+        board = await board_of(connection, studies.settings_of(row), row.id)
         values: dict[str, Any] = {"row": row, "board": board, "progress": await studies.progress(connection, row.id)}
     lost = sum(board.stages.get(stage, 0) for stage in LOST)
     return fragment("_study_board.html", stages=STAGES, lost_stages=LOST, lost=lost, minutes=minutes, **values)

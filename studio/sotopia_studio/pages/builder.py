@@ -18,7 +18,6 @@ from sotopia_env.people.studies.builder import DRAFT, OTHER
 from sotopia_env.people.studies.design import Design
 from sotopia_env.people.studies.design import design as design_of
 from sotopia_env.people.studies.settings import KINDS, AnyStudy
-from sotopia_studio.api import studies as api
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.editing import Edited, edited, policy_lines
@@ -322,14 +321,14 @@ async def draft_file(parts: ServicesDep, runner: Runner, identity: str) -> Respo
 async def study_file(parts: ServicesDep, _: Reader, name: str) -> Response:
     """An open study as a file."""
     async with parts.database.read() as connection:
-        return _file(api.settings_of(await studies.by_name(connection, name)))
+        return _file(studies.settings_of(await studies.by_name(connection, name)))
 
 
 @router.post("/studies/{name}/try")
 async def try_study(parts: ServicesDep, runner: Runner, name: str) -> Response:
     """Begins a trial of a study, in which the researcher is the participant."""
     async with parts.database.read() as connection:
-        study = api.settings_of(await studies.by_name(connection, name))
+        study = studies.settings_of(await studies.by_name(connection, name))
     await trials.begin(parts.database, parts.settings, study, runner.id, f"/studies/{name}")
     return RedirectResponse("/study", 303)
 
@@ -340,12 +339,12 @@ async def edit(parts: ServicesDep, runner: Runner, name: str) -> Response:
     async with parts.database.read() as connection:
         row = await studies.by_name(connection, name)
     about = {f"{DRAFT}study": row.id, f"{DRAFT}base": changing.version(row.settings)}
-    return await _begin(parts, runner.id, builder.draft_of(api.settings_of(row)) | about)
+    return await _begin(parts, runner.id, builder.draft_of(studies.settings_of(row)) | about)
 
 
 @router.post("/studies/{name}/copy")
 async def copy(parts: ServicesDep, runner: Runner, name: str) -> Response:
     """Begins a draft with the settings of a study."""
     async with parts.database.read() as connection:
-        study = api.settings_of(await studies.by_name(connection, name))
+        study = studies.settings_of(await studies.by_name(connection, name))
     return await _begin(parts, runner.id, builder.draft_of(study) | {"name": ""})

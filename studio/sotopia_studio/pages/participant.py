@@ -136,8 +136,8 @@ def _show(request: Request, step: Step, answers: Answers, status: int = 200) -> 
         answers=answers,
         form=_form_name(step),
         now=time.time(),
-        code=flow.code_of(step),
-        finished=parse_json(step.person.answers, "participant"),
+        code=step.study.codes.of(step.person.state),
+        finished=studies.answers_of(step.person),
     )
 
 

@@ -39,7 +39,7 @@ async def _page(request: Request, parts: ServicesDep, name: str, links: list[str
         row = await studies.by_name(connection, name)
         progress = await studies.progress(connection, row.id)
     address = f"{public_address(request)}/join/{row.name}"
-    values = {"row": row, "study": api.settings_of(row), "progress": progress, "board": Markup(board)}
+    values = {"row": row, "study": studies.settings_of(row), "progress": progress, "board": Markup(board)}
     return render(request, "study.html", address=address, links=links, **values)
 
 

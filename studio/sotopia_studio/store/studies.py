@@ -10,6 +10,7 @@ from sqlalchemy import func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.people.studies.settings import FINISHED, AnyStudy, study_of
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import tables
 
@@ -47,6 +48,11 @@ async def by_name(connection: AsyncConnection, name: str, *, lock: bool = False)
     if study is None:
         raise MissingError(f"study {name!r}: not found")
     return study
+
+
+def settings_of(row: Any) -> AnyStudy:
+    """Returns the settings in a study's row."""
+    return study_of(parse_json(row.settings, f"study {row.name}"))
 
 
 async def listed(connection: AsyncConnection) -> Sequence[Any]:
@@ -120,6 +126,11 @@ async def participants(connection: AsyncConnection, study: str) -> Sequence[Any]
     return (await connection.execute(select(row).where(row.c.study == study).order_by(row.c.id))).all()
 
 
+def answers_of(person: Any) -> dict[str, Any]:
+    """Returns the answers in a participant's row."""
+    return dict(parse_json(person.answers, "participant"))
+
+
 async def change_participant(
     connection: AsyncConnection, identity: str, *, state: str | None = None, answers: Mapping[str, Any] | None = None
 ) -> None:
@@ -131,12 +142,8 @@ async def change_participant(
         if state in FINISHED:
             values["finished"] = time.time()
     if answers:
-        values["answers"] = canonical_json({**parse_json(person.answers, "answers"), **answers})
+        values["answers"] = canonical_json({**answers_of(person), **answers})
     await connection.execute(update(tables.participant).where(tables.participant.c.id == identity).values(**values))
-
-
-FINISHED = ("done", "declined", "no_partner", "not_qualified", "stopped", "dropped")
-"""The states in which a participation has ended."""
 
 
 async def add_assignments(connection: AsyncConnection, study: str, items: Sequence[tuple[str, int]]) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.studies.design import conditions, of_item, of_person
-from sotopia_env.people.studies.settings import AnyStudy, PlayStudy
+from sotopia_env.people.studies.settings import FINISHED, AnyStudy, PlayStudy
 from sotopia_env.people.tables.spending import spent_on
 from sotopia_env.world.episode import RecordedTurn, Usage
 from sotopia_studio import live
@@ -114,7 +114,7 @@ class Board:
     @property
     def present(self) -> int:
         """The number of people who are in the study now."""
-        return sum(count for stage, count in self.stages.items() if stage not in studies.FINISHED)
+        return sum(count for stage, count in self.stages.items() if stage not in FINISHED)
 
 
 async def board_of(connection: AsyncConnection, study: AnyStudy, study_id: str) -> Board:
@@ -126,7 +126,7 @@ async def board_of(connection: AsyncConnection, study: AnyStudy, study_id: str) 
     done = Counter(row.participant for row in assignments if row.state == "done")
     acting = await _acting(connection, [identity for identity, row in rows.items() if row.status == "waiting"])
     entries = [_person(study, person, current.get(person.id), rows, acting, done[person.id]) for person in people]
-    entries.sort(key=lambda entry: entry.stage in studies.FINISHED)
+    entries.sort(key=lambda entry: entry.stage in FINISHED)
     return Board(
         people=tuple(entries),
         stages=Counter(entry.stage for entry in entries),
@@ -173,7 +173,7 @@ def _person(
         stage, since = "acts" if is_acting else "listens", row.latest
     condition = None
     if isinstance(study, PlayStudy):
-        own = of_person(study, parse_json(person.answers, "participant"))
+        own = of_person(study, studies.answers_of(person))
         condition = of_item(study, assignment.item) if assignment is not None else own
     return Whereabouts(
         code=person.id,

@@ -14,7 +14,7 @@ from sqlalchemy import delete, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import canonical_json, parse_json
-from sotopia_env.people.studies.settings import AnyStudy, PlayStudy, study_of
+from sotopia_env.people.studies.settings import FINISHED, AnyStudy, PlayStudy
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import studies, tables
@@ -60,7 +60,7 @@ def version(settings: str) -> str:
 async def change_of(connection: AsyncConnection, identity: str, base: str, study: AnyStudy | None) -> Change:
     """Returns what a draft changes in a study; ``None`` for a draft that cannot be read yet."""
     row = await studies.by_name(connection, identity)
-    old = study_of(parse_json(row.settings, f"study {row.name}"))
+    old = studies.settings_of(row)
     people = await studies.participants(connection, row.id)
     begun = sum(person.state != "invited" for person in people)
     names = [] if study is None else [n for n in type(old).model_fields if getattr(old, n) != getattr(study, n)]
@@ -93,9 +93,9 @@ async def carry_out(database: Database, settings: ServiceSettings, identity: str
 async def _remember(connection: AsyncConnection, row: Any) -> None:
     """Records for everybody who is in the study the settings with which they began."""
     for person in await studies.participants(connection, row.id):
-        is_in = person.state != "invited" and person.state not in studies.FINISHED
-        if is_in and BEGAN_WITH not in parse_json(person.answers, "participant"):
-            answers = {**parse_json(person.answers, "participant"), BEGAN_WITH: parse_json(row.settings, "study")}
+        is_in = person.state != "invited" and person.state not in FINISHED
+        if is_in and BEGAN_WITH not in (answers := studies.answers_of(person)):
+            answers = {**answers, BEGAN_WITH: parse_json(row.settings, "study")}
             change = update(tables.participant).where(tables.participant.c.id == person.id)
             await connection.execute(change.values(answers=canonical_json(answers)))
 

@@ -1,237 +1,35 @@
-"""The results of a study as tables: long, wide, and turn by turn, with the codebook that describes every column."""
+"""The results of a study in the database, as the library's tables."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.people.studies.design import Condition, conditions, of_item, of_person, tasks_of
-from sotopia_env.people.studies.forms import FormQuestion
-from sotopia_env.people.studies.interviews import INTERVIEW, PARTNER_NAME
-from sotopia_env.people.studies.ratings import annotation_form
-from sotopia_env.people.studies.settings import AnyStudy, Factor, PlayStudy, ValidateStudy, study_of
-from sotopia_env.people.tables.beliefs import BELIEF, option_beliefs
-from sotopia_env.people.tables.columns import Cell, Column, Kind, codebook, codebook_csv, long_csv, long_rows, wide_csv
-from sotopia_env.people.tables.seats import PlayedSeat, longest, seat_columns
-from sotopia_env.people.tables.turns import TURN, played_turns
+from sotopia_env.people.studies.settings import PlayStudy
+from sotopia_env.people.tables import results
+from sotopia_env.people.tables.results import StudyTables
 from sotopia_env.world.episode import Episode
 from sotopia_studio import live
 from sotopia_studio.store import episodes, events, studies
 
-FORM, FORM_AT_END, PANEL, STUDIO = "the form", "the questionnaire at the end", "the panel", "the studio"
-TableName = Literal["long", "wide", "turns", "beliefs", "codebook"]
-
-
-@dataclass(frozen=True, slots=True)
-class ResultEntry:
-    """A person's part in a study: the person as a whole, or one conversation or item.
-
-    Attributes:
-        study: name of the study.
-        person: the participant's row.
-        record: what the studio knows of the person: consent, questionnaire, ids of a panel.
-        assignment: the row of the assignment; ``None`` for the person as a whole.
-        answers: the answers about the assignment.
-        condition: the condition of the conversation, or of the person who stays in one.
-        played: the seat in its conversation, if the person played one.
-    """
-
-    study: str
-    person: Any
-    record: Mapping[str, Any]
-    assignment: Any = None
-    answers: Mapping[str, Any] = field(default_factory=dict)
-    condition: Condition | None = None
-    played: PlayedSeat | None = None
-
-
-def _of_assignment(name: str) -> Callable[[ResultEntry], Cell]:
-    return lambda entry: None if entry.assignment is None else getattr(entry.assignment, name)
-
-
-def _time(seconds: float | None) -> Cell:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
-_key = partial(Column, is_key=True, source=STUDIO)
-KEYS: tuple[Column[ResultEntry], ...] = (
-    _key("study", "name of the study", "text", lambda e: e.study),
-    _key("participant", "code of the person, the same throughout", "text", lambda e: e.person.id),
-    Column(
-        "external",
-        "id by which a panel, such as Prolific, knows the person",
-        "text",
-        lambda e: e.person.external,
-        source=PANEL,
-        is_key=True,
-    ),
-    _key(
-        "condition",
-        "the condition, by the levels of its factors; empty without factors",
-        "text",
-        lambda e: e.condition.name if e.condition else "",
-    ),
-    _key(
-        "item",
-        "the conversation, or the id of an episode or task; empty for the person as a whole",
-        "text",
-        lambda e: "" if e.assignment is None else e.assignment.item,
-    ),
-    _key(
-        "slot",
-        "which of the people who judge the item; the seat in a conversation",
-        "number",
-        _of_assignment("slot"),
-        "from 0; -1: qualification",
-    ),
-    _key(
-        "state",
-        "how the item, or the participation as a whole, ended",
-        "choice",
-        lambda e: e.person.state if e.assignment is None else e.assignment.state,
-        "of an item: done, rejected (by a quality rule), dropped (no answer in time), failed (a model did not answer)",
-    ),
-    _key("seconds", "time that the person took for a form", "number", _of_assignment("seconds"), "seconds"),
-    _key("episode", "id of the conversation, for its record and its turns", "text", lambda e: e.answers.get("episode")),
-)
-"""The columns that identify a line, in both forms."""
-_PERSON: tuple[Column[ResultEntry], ...] = (
-    Column(
-        "person.state",
-        "state of the participation",
-        "choice",
-        lambda e: e.person.state,
-        ", ".join(studies.FINISHED),
-        STUDIO,
-    ),
-    Column("person.joined", "time of joining", "text", lambda e: _time(e.person.created), "ISO 8601, UTC", STUDIO),
-    Column("person.finished", "time of the end", "text", lambda e: _time(e.person.finished), "ISO 8601, UTC", STUDIO),
-    Column("panel_study", "the panel's id of the study", "text", lambda e: e.record.get("panel_study"), source=PANEL),
-    Column(
-        "panel_session", "the panel's id of the session", "text", lambda e: e.record.get("panel_session"), source=PANEL
-    ),
-    Column(
-        "qualification.share",
-        "share of scores near the gold",
-        "number",
-        lambda e: e.record.get("qualification", {}).get("share"),
-        "0 to 1",
-        STUDIO,
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class StudyTables:
-    """The tables of a study; each is made of columns, and the codebook of the same columns.
-
-    Attributes:
-        about_people: columns about a person as a whole.
-        about_items: columns about a conversation or an item.
-        people: an entry for each person.
-        items: an entry for each conversation or item that somebody has done.
-        records: the conversations by id.
-    """
-
-    about_people: tuple[Column[ResultEntry], ...]
-    about_items: tuple[Column[ResultEntry], ...]
-    people: tuple[ResultEntry, ...]
-    items: tuple[ResultEntry, ...]
-    records: Mapping[str, Episode]
-
-    @property
-    def wide(self) -> tuple[tuple[Column[ResultEntry], ...], tuple[ResultEntry, ...]]:
-        """Columns and entries of the wide form; a person without an item has one line."""
-        busy = {entry.person.id for entry in self.items}
-        alone = [entry for entry in self.people if entry.person.id not in busy]
-        return (*KEYS, *self.about_people, *self.about_items), (*self.items, *alone)
-
-    def rows(self) -> list[dict[str, Cell]]:
-        """Returns the long form: a row for each value."""
-        return long_rows((*KEYS, *self.about_items), self.items) + long_rows((*KEYS, *self.about_people), self.people)
-
-    def json_lines(self) -> str:
-        """Returns the long form as JSON Lines."""
-        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in self.rows())
-
-    def csv(self, table: TableName) -> str:
-        """Returns a table as CSV."""
-        columns, entries = self.wide
-        if table == "long":
-            header = long_csv((*KEYS, *self.about_items), self.items)
-            return header + long_csv((*KEYS, *self.about_people), self.people).partition("\r\n")[2]
-        if table == "wide":
-            return wide_csv(columns, entries)
-        if table == "turns":
-            return wide_csv(TURN, played_turns(self.records.items()))
-        if table == "beliefs":
-            return wide_csv(BELIEF, option_beliefs(self.records.items()))
-        return codebook_csv(self.codebook())
-
-    def codebook(self) -> list[dict[str, str]]:
-        """Returns a line for every column of every table."""
-        columns, _ = self.wide
-        return [
-            *codebook("long", (*KEYS, *self.about_people, *self.about_items), long=True),
-            *codebook("wide", columns),
-            *codebook("turns", TURN),
-            *codebook("beliefs", BELIEF),
-        ]
-
 
 async def tables_of(connection: AsyncConnection, row: Any) -> StudyTables:
     """Returns the tables of a study, given its row."""
-    study = study_of(parse_json(row.settings, f"study {row.name}"))
-    people = {person.id: _whole(row.name, study, person) for person in await studies.participants(connection, row.id)}
-    items: list[ResultEntry] = []
-    records: dict[str, Episode] = {}
-    for assignment in await studies.assignments(connection, row.id, "done", "rejected", "dropped", "failed"):
-        answers = parse_json(assignment.answers, "assignment")
-        entry = replace(people[assignment.participant], assignment=assignment, answers=answers)
-        if isinstance(study, PlayStudy):
-            identity = answers["episode"]
-            if identity not in records:
-                records[identity] = await _record(connection, identity)
-            played, condition = PlayedSeat.of(records[identity], answers["agent"]), of_item(study, assignment.item)
-            entry = replace(entry, played=played, condition=condition)
-        items.append(entry)
-    agents = dict.fromkeys(agent for record in records.values() for agent in record.task.agents)
-    judged = [await _record(connection, entry.assignment.item) for entry in items] if study.kind == "annotate" else []
-    questions = _asked(study, list(agents), judged)
-    for name in (name for entry in items for name in entry.answers if name not in ("episode", "agent")):
-        questions.setdefault(name, _undeclared(name))
-    seats: tuple[Column[PlayedSeat], ...] = ()
-    factors: tuple[Factor, ...] = ()
+    study = studies.settings_of(row)
+    people = [(person, studies.answers_of(person)) for person in await studies.participants(connection, row.id)]
+    assignments = [
+        (assignment, parse_json(assignment.answers, "assignment"))
+        for assignment in await studies.assignments(connection, row.id, "done", "rejected", "dropped", "failed")
+    ]
+    ids: list[str] = []
     if isinstance(study, PlayStudy):
-        factors, tasks = study.factors, [task for each in conditions(study) for task in tasks_of(each.study)]
-        seats = seat_columns(tasks, longest(list(records.values())))
-    at_end = {question.name: question for question in study.questionnaire}
-    return StudyTables(
-        about_people=(*_PERSON, *_columns(at_end, _questionnaire, FORM_AT_END, "questionnaire.")),
-        about_items=(
-            *map(_factor_column, factors),
-            *(column.of(lambda entry: entry.played) for column in seats),
-            *_columns(questions, lambda entry: entry.answers, FORM),
-        ),
-        people=tuple(people.values()),
-        items=tuple(items),
-        records=records,
-    )
-
-
-def _whole(name: str, study: AnyStudy, person: Any) -> ResultEntry:
-    """The entry of a person as a whole."""
-    record = parse_json(person.answers, "participant")
-    return ResultEntry(
-        name, person, record, condition=of_person(study, record) if isinstance(study, PlayStudy) else None
-    )
+        ids = [answers["episode"] for _, answers in assignments]
+    elif study.kind == "annotate":
+        ids = [assignment.item for assignment, _ in assignments]
+    records = {identity: await _record(connection, identity) for identity in dict.fromkeys(ids)}
+    return results.tables_of(row.name, study, people, assignments, records)
 
 
 async def _record(connection: AsyncConnection, identity: str) -> Episode:
@@ -239,69 +37,3 @@ async def _record(connection: AsyncConnection, identity: str) -> Episode:
     if (await events.row_of(connection, identity)).status == "done":
         return await episodes.record_of(connection, identity)
     return (await live.LiveEpisode.load(connection, identity)).table.episode()
-
-
-def _factor_column(factor: Factor) -> Column[ResultEntry]:
-    meaning, levels = f"level of the factor that varies {factor.varies}", ", ".join(x.name for x in factor.levels)
-    return Column(
-        f"factor.{factor.name}",
-        meaning,
-        "choice",
-        lambda entry: entry.condition.levels[factor.name] if entry.condition else None,
-        levels,
-        STUDIO,
-    )
-
-
-def _questionnaire(entry: ResultEntry) -> Mapping[str, Any]:
-    answers: Mapping[str, Any] = entry.record.get("questionnaire", {})
-    return answers
-
-
-def _asked(study: AnyStudy, agents: Sequence[str], judged: Sequence[Episode]) -> dict[str, FormQuestion]:
-    """The questions about an item, by the name of the answer, as far as the settings and the items say."""
-    if isinstance(study, PlayStudy):
-        own = {f"{INTERVIEW}{q.name}": q for q in study.interview if PARTNER_NAME not in q.text}
-        about = {f"{INTERVIEW}{q.name}": q for q in study.interview if PARTNER_NAME in q.text}
-        return own | {f"{agent}.{name}": question for agent in agents for name, question in about.items()}
-    if isinstance(study, ValidateStudy):
-        seats = dict.fromkeys(agent for task in tasks_of(study) for agent in task.agents)
-        per_seat = {f"{agent}.{q.name}": q for agent in seats for q in study.per_seat}
-        return per_seat | {question.name: question for question in study.questions}
-    forms = [section for episode in judged for section in annotation_form(study, episode)]
-    return {question.name: question for section in forms for question in section.questions}
-
-
-def _undeclared(name: str) -> FormQuestion:
-    """The description of an answer that the study's settings do not ask for."""
-    known = {
-        "rejected": "rule by which the annotation was rejected",
-        "goal": "whether the person says that this goal was reached",
-        "information": "answer to the scenario's question on private information",
-    }
-    kind = name.rpartition(".")[2].partition("_")[0]
-    return FormQuestion(name=name, text=known.get(kind, "answer to a question that the study does not ask any more"))
-
-
-def _columns(
-    questions: Mapping[str, FormQuestion],
-    answers: Callable[[ResultEntry], Mapping[str, Any]],
-    source: str,
-    prefix: str = "",
-) -> Iterator[Column[ResultEntry]]:
-    """A column for each question."""
-    for name, question in questions.items():
-        # A dimension's own name may contain dots, so only the first one separates.
-        agent, _, variable = name.partition(".") if name.startswith("agent_") else ("", "", name)
-        kind, unit = _KINDS[question.kind], ", ".join(question.options)
-        unit = f"{question.low} to {question.high}" if question.kind == "scale" else unit
-        cell = partial(_answer, answers, name)
-        yield Column(f"{prefix}{name}", question.text, kind, cell, unit, source, agent=agent, variable=variable)
-
-
-_KINDS: Mapping[str, Kind] = {"text": "text", "choice": "choice", "scale": "number", "check": "yes/no"}
-
-
-def _answer(answers: Callable[[ResultEntry], Mapping[str, Any]], name: str, entry: ResultEntry) -> Cell:
-    value: Cell = answers(entry).get(name)
-    return value

@@ -16,10 +16,10 @@ from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.studies.design import as_read
 from sotopia_env.people.studies.forms import FormQuestion, Section
 from sotopia_env.people.studies.guidance import guidance
-from sotopia_env.people.studies.settings import AnnotateStudy, AnyStudy, PlayStudy, study_of
+from sotopia_env.people.studies.settings import FINISHED, AnnotateStudy, AnyStudy, PlayStudy, study_of
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import studies
-from sotopia_studio.studies import conditions, play, rating
+from sotopia_studio.studies import play, rating
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ async def study_of_person(connection: AsyncConnection, person_id: str) -> AnyStu
 
 def _study(person: Any, row: Any) -> AnyStudy:
     """The study as the person began it."""
-    earlier = conditions.answers_of(person).get(BEGAN_WITH)
-    return study_of(parse_json(row.settings, f"study {row.name}") if earlier is None else earlier)
+    earlier = studies.answers_of(person).get(BEGAN_WITH)
+    return studies.settings_of(row) if earlier is None else study_of(earlier)
 
 
 async def next_step(connection: AsyncConnection, person_id: str) -> Step:
@@ -75,10 +75,10 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
     study = _study(person, row)
 
     def step(kind: str, assignment: Any = None, sections: tuple[Section, ...] = (), details: Any = None) -> Step:
-        read = as_read(study, conditions.answers_of(person))
+        read = as_read(study, studies.answers_of(person))
         return Step(kind, read, row.id, person, assignment, sections, details)
 
-    if person.state in studies.FINISHED:
+    if person.state in FINISHED:
         return step("end")
     if person.state == "invited":
         # A closed study admits no new participants; people who have consented may finish.
@@ -100,7 +100,7 @@ async def next_step(connection: AsyncConnection, person_id: str) -> Step:
         if item is not None:
             return step("rating", item.assignment, item.sections, item)
     person = await studies.participant(connection, person_id)
-    if person.state in studies.FINISHED:
+    if person.state in FINISHED:
         return step("end")
     return await _conclude(connection, person_id, study)
 
@@ -127,7 +127,7 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
     study = _study(person, row)
     answers: dict[str, Any] = {"consented_at": time.time()}
     if agreed and isinstance(study, PlayStudy):
-        answers |= await conditions.enroll(connection, study, row.id)
+        answers |= await play.enroll(connection, study, row.id)
     instructed = isinstance(study, AnnotateStudy) or bool(as_read(study, answers).instructions)
     state = "declined" if not agreed else "consented" if instructed else "active"
     await studies.change_participant(connection, person_id, state=state, answers=answers)
@@ -136,7 +136,7 @@ async def consent(connection: AsyncConnection, person_id: str, agreed: bool) -> 
 async def leave(connection: AsyncConnection, person_id: str) -> None:
     """Ends the participation of a person who waits for a partner or wants to stop; finished assignments are kept."""
     person, study = await studies.enter(connection, person_id)
-    if person.state in studies.FINISHED:
+    if person.state in FINISHED:
         return
     assignment = await studies.current(connection, person.study, person_id)
     if assignment is not None:
@@ -174,17 +174,3 @@ async def submit(
     await studies.finish(connection, assignment, person_id, values, seconds)
     if isinstance(study, AnnotateStudy):
         await rating.qualify(connection, study, row.id, person_id)
-
-
-def code_of(step: Step) -> str:
-    """Returns the completion code of a participant who has finished."""
-    codes = step.study.codes
-    by_state = {
-        "done": codes.completed,
-        "declined": codes.declined,
-        "no_partner": codes.no_partner,
-        "not_qualified": codes.not_qualified,
-        "stopped": codes.stopped,
-        "dropped": codes.dropped,
-    }
-    return by_state.get(step.person.state, "")

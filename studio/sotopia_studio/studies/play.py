@@ -11,17 +11,17 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import canonical_json, parse_json
-from sotopia_env.people.studies.design import conditions, item_parts, of_item, tasks_of
+from sotopia_env.people.studies.assigning import admits, emptiest, preferred
+from sotopia_env.people.studies.design import CONDITION, conditions, item_parts, of_item, of_person, tasks_of
 from sotopia_env.people.studies.forms import Section
 from sotopia_env.people.studies.interviews import interview_form, is_interview
-from sotopia_env.people.studies.settings import PERSON, PlayStudy
+from sotopia_env.people.studies.settings import FINISHED, PERSON, PlayStudy
 from sotopia_env.world import Rules
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, events, studies, tables
 from sotopia_studio.store.event_records import Assistance
-from sotopia_studio.studies.conditions import admits, preferred
 
 _HERE = 30.0
 """Seconds without a request from the waiting page after which a person counts as absent."""
@@ -47,6 +47,20 @@ class Stage:
     assignment: Any = None
     details: Any = None
     sections: tuple[Section, ...] = ()
+
+
+async def enroll(connection: AsyncConnection, study: PlayStudy, study_id: str) -> dict[str, int]:
+    """Returns the answer that records a new participant's condition.
+
+    Empty if the study assigns conversations to conditions and not people.
+    """
+    if len(conditions(study)) == 1 or study.assignment == "conversations":
+        return {}
+    free = [row.item for row in await studies.assignments(connection, study_id, "open")]
+    people = await studies.participants(connection, study_id)
+    present = [person for person in people if person.state == "done" or person.state not in FINISHED]
+    assigned = [of_person(study, studies.answers_of(person)) for person in present]
+    return {CONDITION: emptiest(study, filter(None, assigned), free)}
 
 
 async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any) -> Stage:
@@ -109,11 +123,12 @@ async def record_interview(
 
 async def _take_seat(connection: AsyncConnection, study: PlayStudy, study_id: str, person: Any, until: float) -> Any:
     """Leases a seat, preferably in a conversation in which another person is waiting."""
+    own = of_person(study, studies.answers_of(person))
     if any(condition.study.partner == PERSON for condition in conditions(study)):
         # First, so that no one is matched with a person who has closed the page.
         await _release_absent(connection, study_id)
         for waiting in await _waiting(connection, study_id):
-            if not admits(study, person, waiting.item):
+            if not admits(study, own, waiting.item):
                 continue
             free = await _free_seat(connection, study_id, waiting.item, person.id)
             if free is not None:
@@ -122,7 +137,7 @@ async def _take_seat(connection: AsyncConnection, study: PlayStudy, study_id: st
                 return await studies.current(connection, study_id, person.id)
     if not study.factors:
         return await studies.take(connection, study_id, person.id, until)
-    items = preferred(study, person, await studies.assignments(connection, study_id))
+    items = preferred(study, person.id, own, await studies.assignments(connection, study_id))
     return await studies.take(connection, study_id, person.id, until, item=items[0]) if items else None
 
 

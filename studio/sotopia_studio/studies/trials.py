@@ -14,7 +14,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.people.studies.settings import PERSON, AnyStudy, PlayStudy, study_of
+from sotopia_env.people.studies.settings import PERSON, AnyStudy, PlayStudy
 from sotopia_studio.auth import SCOPES, Principal
 from sotopia_studio.problems import MissingError
 from sotopia_studio.settings import ServiceSettings
@@ -77,7 +77,7 @@ async def stand_in(database: Database, settings: ServiceSettings, owner: str) ->
     """Lets a policy take the seats of the other participants in the owner's trial, whose conversations begin anew."""
     async with database.read() as connection:
         row = await _of(connection, owner)
-    study = study_of(parse_json(row.settings, "trial"))
+    study = studies.settings_of(row)
     assert isinstance(study, PlayStudy)
     changed = study.model_copy(update={"partner": STAND_IN})
     items = await opening.planned(database, settings, changed)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.people.seat.worth import worth_text
-from sotopia_env.people.studies.settings import PlayStudy, study_of
+from sotopia_env.people.studies.settings import PlayStudy
 from sotopia_env.world.dynamics import StopReason
 from sotopia_studio.auth import Principal
 from sotopia_studio.live import LiveEpisode
@@ -51,8 +50,7 @@ async def ending_of(connection: AsyncConnection, state: LiveEpisode, agent: str,
         return None
     study = None
     if state.spec.study:
-        row = await studies.by_name(connection, state.spec.study)
-        study = study_of(parse_json(row.settings, f"study {row.name}"))
+        study = studies.settings_of(await studies.by_name(connection, state.spec.study))
     shows = not isinstance(study, PlayStudy) or study.show_result
     result = await _result(connection, state, agent) if shows and state.status == "done" else ""
     if isinstance(study, PlayStudy) and person.study:

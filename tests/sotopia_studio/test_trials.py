@@ -131,3 +131,32 @@ def test_a_researcher_without_a_trial_is_nobodys_participant(sqlite_url: str) ->
         assert (await browser.post("/study/trial/program")).status_code == 404
 
     run(sqlite_url, work)
+
+
+def test_conversations_of_a_trial_are_listed_on_request_and_never_exported(url: str) -> None:
+    async def work(studio: Studio) -> None:
+        browser = await opened(studio, STUDY)
+        await browser.post("/studies/talks/try")
+        await consented(browser)
+        await left(browser)
+        await browser.get("/study")
+        listed = {trials: (await browser.get("/api/v1/episodes", params=trials)).json() for trials in (ALL, OWN)}
+        assert [len(page["items"]) for page in listed.values()] == [page["total"] for page in listed.values()] == [1, 0]
+        (row,) = listed[ALL]["items"]
+        assert row["trial"]
+        assert row["id"] not in (await browser.get("/episodes")).text
+        page = await browser.get("/episodes", params=ALL)
+        assert f"/episodes/{row['id']}" in page.text
+        assert ">trial</span>" in page.text
+        for export in ("export.jsonl", "export.csv"):
+            assert row["task"] not in (await browser.get(f"/api/v1/episodes/{export}", params=ALL)).text
+        for column in ("tag", "policy", "status"):
+            assert (await browser.get(f"/api/v1/episode_values/{column}")).json() == {"values": {}}
+        tag = row["tags"][0]
+        assert (await browser.get("/api/v1/compare", params={"tag": tag})).status_code == 422
+        assert (await browser.get(f"/api/s4/episodes/tag/{tag}")).status_code == 404
+
+    run(url, work)
+
+
+ALL, OWN = (("trials", "true"),), ()

@@ -37,7 +37,7 @@ _UPLOADS = 10_000
 """The maximum number of episodes in one upload."""
 _EXPORT_PAGE = 200
 _MOST_WHOLE = 500
-_ROW_COLUMNS = tuple(name for name in EpisodeRow.model_fields if name not in ("tags", "scores"))
+_ROW_COLUMNS = tuple(name for name in EpisodeRow.model_fields if name not in ("trial", "tags", "scores"))
 
 
 class Filters(EpisodeFilter):
@@ -107,8 +107,11 @@ async def export_rows(parts: ServicesDep, _: Reader, filters: FiltersDep) -> Str
 
 
 async def _pages(parts: Services, filters: Filters) -> AsyncIterator[tuple[AsyncConnection, list[EpisodeRow]]]:
-    """Yields the pages of a list, each in a short transaction: a long download must not hold a connection."""
-    after, is_last = filters.after, False
+    """Yields the pages of a list, each in a short transaction: a long download must not hold a connection.
+
+    A list may show trials of studies, which are nobody's results; no export holds them.
+    """
+    filters, after, is_last = filters.model_copy(update={"trials": False}), filters.after, False
     while not is_last:
         async with parts.database.read() as connection:
             rows = await episode_lists.page(connection, filters, after=after, limit=_EXPORT_PAGE)

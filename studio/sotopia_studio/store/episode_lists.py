@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import Field
-from sqlalchemy import ColumnElement, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Select, delete, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import UnknownNameError
 from sotopia_env.foundation.records import Record
 from sotopia_studio.problems import ConflictError, MissingError
-from sotopia_studio.store import events, tables
+from sotopia_studio.store import events, studies, tables
 from sotopia_studio.store import tags as tag_store
 
 PAGE = 50
@@ -39,6 +39,7 @@ class EpisodeFilter(Record):
         stop: the stop reason, such as ``settled``.
         starred: whether the episodes are starred.
         owner: id of the user who started them.
+        trials: whether conversations of trials of studies are listed, too; they are nobody's results.
         dimension: a dimension on which a seat has a score, within ``low`` and ``high``.
         evaluator: name of the evaluator that gave the score.
         low: lowest score.
@@ -57,6 +58,7 @@ class EpisodeFilter(Record):
     stop: str | None = None
     starred: bool | None = None
     owner: str | None = None
+    trials: bool = False
     dimension: str | None = None
     evaluator: str | None = None
     low: float | None = None
@@ -79,6 +81,7 @@ class EpisodeRow(Record):
         turns: number of turns so far.
         seed: seed of the turn order and the policies.
         starred: whether it is starred.
+        trial: whether it is a conversation in a trial of a study.
         tags: in alphabetical order.
         scores: agent id to dimension to the mean of the evaluators' scores.
         created: seconds since the epoch.
@@ -97,6 +100,7 @@ class EpisodeRow(Record):
     turns: int
     seed: int
     starred: bool
+    trial: bool = False
     tags: tuple[str, ...] = ()
     scores: dict[str, dict[str, float]] = Field(default_factory=dict)
     created: float
@@ -104,7 +108,7 @@ class EpisodeRow(Record):
 
 
 EVERY = EpisodeFilter()
-_COLUMNS = [tables.episode.c[name] for name in EpisodeRow.model_fields if name not in ("tags", "scores")]
+_COLUMNS = [tables.episode.c[name] for name in EpisodeRow.model_fields if name not in ("trial", "tags", "scores")]
 _EQUAL = ("run", "scenario", "task", "task_hash", "stop", "starred", "owner")
 _SEAT = ("policy", "character", "participant")
 _SCORE = ("dimension", "evaluator", "low", "high")
@@ -116,6 +120,8 @@ async def _conditions(connection: AsyncConnection, of: EpisodeFilter, few: bool 
     clauses = [row[name] == fields[name] for name in _EQUAL if name in fields]
     if of.status is not None:
         clauses.append(row.status.in_(OPEN) if of.status == "open" else row.status == of.status)
+    if not of.trials:
+        clauses.append(row.id.not_in(_trials()))
     if of.tag is not None:
         tag = tables.tag.c
         clauses.append(row.id.in_(select(tag.item).where(tag.kind == "episode", tag.tag == of.tag)))
@@ -125,6 +131,13 @@ async def _conditions(connection: AsyncConnection, of: EpisodeFilter, few: bool 
     if any(name in fields for name in _SCORE):
         clauses.append(await _scored(connection, of, few))
     return clauses
+
+
+def _trials() -> Select[tuple[str]]:
+    """Selects the ids of the conversations in trials of studies; there are few, and each step has an index."""
+    seat, person, study = tables.seat.c, tables.participant.c, tables.study.c
+    query = select(seat.episode).join(tables.participant, person.id == seat.participant)
+    return query.join(tables.study, study.id == person.study).where(study.status == studies.TRIAL)
 
 
 async def _scored(connection: AsyncConnection, of: EpisodeFilter, few: bool) -> ColumnElement[bool]:
@@ -157,9 +170,17 @@ async def page(
     row = tables.episode.c
     query = select(*_COLUMNS).where(*await _conditions(connection, of)).order_by(row.id.desc()).limit(limit)
     rows = (await connection.execute(query.where(row.id < after) if after else query)).mappings().all()
-    ids = [item["id"] for item in rows]
-    tags, scores = await tag_store.of(connection, "episode", ids), await mean_scores(connection, ids)
-    return [EpisodeRow(**item, tags=tags[item["id"]], scores=scores.get(item["id"], {})) for item in rows]
+    return await _with_details(connection, {item["id"]: dict(item) for item in rows})
+
+
+async def _with_details(connection: AsyncConnection, rows: Mapping[str, dict[str, Any]]) -> list[EpisodeRow]:
+    """Adds to the columns of episodes what other tables hold."""
+    tags, scores = await tag_store.of(connection, "episode", list(rows)), await mean_scores(connection, list(rows))
+    own = _trials().where(tables.seat.c.episode.in_(list(rows)))
+    trials: set[Any] = {*(await connection.execute(own)).scalars()}
+    return [
+        EpisodeRow(**row, trial=key in trials, tags=tags[key], scores=scores.get(key, {})) for key, row in rows.items()
+    ]
 
 
 async def one(connection: AsyncConnection, episode: str) -> EpisodeRow:
@@ -169,9 +190,7 @@ async def one(connection: AsyncConnection, episode: str) -> EpisodeRow:
         MissingError: the episode does not exist.
     """
     row = (await events.row_of(connection, episode))._mapping
-    tags, scores = await tag_store.of(connection, "episode", [episode]), await mean_scores(connection, [episode])
-    values = {column.name: row[column.name] for column in _COLUMNS}
-    return EpisodeRow(**values, tags=tags[episode], scores=scores.get(episode, {}))
+    return (await _with_details(connection, {episode: {column.name: row[column.name] for column in _COLUMNS}}))[0]
 
 
 async def count(connection: AsyncConnection, of: EpisodeFilter = EVERY) -> int:
@@ -210,16 +229,19 @@ def _column(name: str) -> ColumnElement[Any]:
 async def values(connection: AsyncConnection, column: str) -> dict[str, int]:
     """Returns the distinct values of a column that lists can be filtered by, each with its number of episodes.
 
+    Trials are not counted.
+
     Raises:
         UnknownNameError: lists cannot be filtered by ``column``.
     """
     if column == "tag":
-        return await tag_store.names(connection, "episode")
+        return await tag_store.names(connection, "episode", without=_trials())
     value = _column(column)
     table = value.table
     # An episode has several seats and scores: in those tables each episode is counted once.
     number = func.count() if table is tables.episode else func.count(table.c.episode.distinct())
-    query = select(value, number).where(value.is_not(None)).group_by(value).order_by(value)
+    own = table.c.id if table is tables.episode else table.c.episode
+    query = select(value, number).where(value.is_not(None), own.not_in(_trials())).group_by(value).order_by(value)
     return {str(name): total for name, total in await connection.execute(query)}
 
 

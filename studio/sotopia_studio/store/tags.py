@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Select, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
@@ -59,8 +59,8 @@ async def of(connection: AsyncConnection, kind: str, items: Collection[str]) -> 
     return tags
 
 
-async def names(connection: AsyncConnection, kind: str) -> dict[str, int]:
-    """Returns all tags of a kind of item, each with the number of items that have it."""
+async def names(connection: AsyncConnection, kind: str, without: Select[tuple[str]] | None = None) -> dict[str, int]:
+    """Returns all tags of a kind of item, each with the number of items that have it, except for those ``without``."""
     column = tables.tag.c
     query = (
         select(column.tag, func.count().label("number"))
@@ -68,4 +68,6 @@ async def names(connection: AsyncConnection, kind: str) -> dict[str, int]:
         .group_by(column.tag)
         .order_by(column.tag)
     )
+    if without is not None:
+        query = query.where(column.item.not_in(without))
     return {row.tag: row.number for row in await connection.execute(query)}

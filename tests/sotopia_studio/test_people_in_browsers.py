@@ -15,6 +15,8 @@ from sotopia_studio.store import episodes, runs
 from sotopia_studio.store.engine import Database
 
 from sotopia_env import naming
+from sotopia_env.people.replications import read_replication
+from sotopia_env.people.studies.files import to_text
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups
 from tests.sotopia_studio.browser import Served, chromium, served, watched
@@ -104,6 +106,28 @@ def test_two_people_talk_and_one_makes_an_offer(browser: Browser, studio: Served
         expect(page.get_by_text("COMPLETED")).to_be_visible()
     assert complaints == []
     assert [text for text in others if "422" not in text] == []  # the browser reports the refused form itself
+
+
+def test_two_people_play_the_ultimatum_game_of_a_replication(browser: Browser, studio: Served) -> None:
+    study = read_replication("ultimatum").study("ultimatum").model_copy(update={"n": 1})
+    page = researcher(browser, studio)
+    page.goto(f"{studio.address}/studies/new")
+    page.get_by_label("Settings").fill(to_text(study))
+    page.get_by_role("button", name="Open the study").click()
+    expect(page.get_by_role("heading", name="The ultimatum game")).to_be_visible()
+    first, complaints = participant(browser, studio, "ultimatum")
+    second, others = participant(browser, studio, "ultimatum", viewport={"width": 390, "height": 844})
+    expect(first.get_by_text("It is your turn")).to_be_visible(timeout=10_000)
+    first.get_by_text("choose offer 30 %").click()
+    first.get_by_role("button", name="Send").click()
+    expect(second.get_by_text("It is your turn")).to_be_visible()
+    expect(second.get_by_text("offer 30 %").first).to_be_visible()  # it sees the offer before it answers
+    second.screenshot(path=studio.folder / "ultimatum.png", full_page=True)
+    second.get_by_text(re.compile("choose (sign|take|pick)")).click()
+    second.get_by_role("button", name="Send").click()
+    for seat in (first, second):
+        expect(seat.get_by_text("The conversation is over")).to_be_visible()
+    assert complaints == others == []
 
 
 def test_a_conversation_continues_after_the_server_was_killed(browser: Browser, studio: Served) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -151,6 +153,7 @@ def replicate(
       sotopia replicate ultimatum --out runs/ultimatum
       sotopia replicate 121-games --policy local/my-model --api-base http://localhost:8000/v1 --out runs/grid
       sotopia replicate trust --study trust.yaml
+      sotopia replicate trust --results people.jsonl
       sotopia replicate trust --results people.jsonl --out runs/trust
     """
     from sotopia_env.foundation.files import write_text_atomically
@@ -171,14 +174,17 @@ def replicate(
         raise InvalidValueError("it belongs to a study", field="--partner", hint="add --study FILE")
     need("replicate", "matplotlib")
     forms = chart_formats(formats)
-    if out is None:
+    if out is None and (not results or dry_run):
         raise InvalidValueError(field="--out", expected="a run directory")
     flags: dict[str, Any] = {"n": n, "repeats": repeats, "seed": seed, "concurrency": concurrency}
     flags["manner"] = None if temperature is None else {"temperature": temperature}
-    failed = _play_design(_design_spec(plan, policy, settings or {}, flags), out, dry_run)
+    # With --json, stdout has the JSON alone.
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):
+        failed = out is not None and _play_design(_design_spec(plan, policy, settings or {}, flags), out, dry_run)
     if not dry_run:
-        episodes = chain(read_run(out), *map(read_run, results))
-        put_out(beside_people(name, plan, episodes), out / "report", forms, as_json)
+        runs = [*([] if out is None else [out]), *results]
+        report = beside_people(name, plan, chain.from_iterable(map(read_run, runs)))
+        put_out(report, None if out is None else out / "report", forms, as_json)
     if failed:
         raise typer.Exit(1)
 

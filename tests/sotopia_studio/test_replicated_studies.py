@@ -44,5 +44,7 @@ def test_a_person_plays_and_is_shown_beside_the_people_of_the_source(sqlite_url:
         (tmp_path / "people.jsonl").write_text(export.text, encoding="utf-8")
 
     run(sqlite_url, work)
-    text = beside_people("ultimatum", plan, read_run(tmp_path / "people.jsonl")).text()
-    assert "0.30" in text
+    rows = beside_people("ultimatum", plan, read_run(tmp_path / "people.jsonl")).sheets[0].records()
+    # A person made the offer and a script answered: columns of their own, apart from the script's play with itself.
+    assert [rows[0]["human with reciprocator_mean"], rows[0]["reciprocator with human_mean"]] == [0.3, None]
+    assert rows[1]["reciprocator with human_n"] == 1

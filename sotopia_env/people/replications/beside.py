@@ -48,9 +48,9 @@ def beside_people(name: str, plan: Replication, episodes: Iterable[Episode]) -> 
     rows, left_out = _rows(plan, episodes)
     if not rows:
         raise InvalidValueError(field="episodes", expected=f"episodes of {plan.design.tasks}", got=f"{left_out} others")
-    labels = sorted({row.policy for row in rows})
+    labels = sorted({_label(plan, row) for row in rows})
     estimates = {
-        (figure, label): _estimate([row for row in rows if row.policy == label], figure)
+        (figure, label): _estimate([row for row in rows if _label(plan, row) == label], figure)
         for figure in plan.figures
         for label in labels
     }
@@ -94,6 +94,12 @@ def _rows(plan: Replication, episodes: Iterable[Episode]) -> tuple[list[SeatResu
             seats = enumerate(seat_results([episode], None))
             rows += [replace(row, values=dict(_values(plan, episode, seat))) for seat, row in seats]
     return with_labels(rows), left_out
+
+
+def _label(plan: Replication, row: SeatResult) -> str:
+    """The policy of a seat, and its partners where these are others than the design has."""
+    is_usual = row.policy == row.partner or (plan.design.mixed and not row.people)
+    return row.policy if is_usual else f"{row.policy} with {row.partner}"
 
 
 def _values(plan: Replication, episode: Episode, seat: int) -> Iterator[tuple[str, float]]:

@@ -108,8 +108,11 @@ def test_the_command_plays_continues_and_writes_a_study(tmp_path: Path) -> None:
     assert (
         "0 played now" in sotopia("replicate", "ultimatum", "--out", run, "-n", 2, "--policy", "cheater,uniform").output
     )
+    again = sotopia("replicate", "ultimatum", "--out", run, "-n", 2, "--policy", "cheater,uniform", "--json")
+    assert json.loads(again.stdout)["replication"] == "ultimatum"
     sotopia("replicate", "ultimatum", "--study", study, "--partner", "reciprocator")
     assert read_text(study.read_text(encoding="utf-8")).partner == "reciprocator"  # type: ignore[union-attr]
     assert "--study" in sotopia("replicate", "trust", "--partner", "uniform", "--out", run, code=2).output
     assert "--out" in sotopia("replicate", "trust", code=2).output
+    assert "Oosterbeek" in sotopia("replicate", "ultimatum", "--results", run).output
     assert "the design fixes it" in sotopia("replicate", "trust", "--set", "tasks=dilemma", "--out", run, code=2).output

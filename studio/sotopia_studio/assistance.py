@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import FATAL
+from sotopia_env.people.seat.assistance import RecordedAdvice, Steering
 from sotopia_env.runs.play import attempt
 from sotopia_env.world.action import NO_ACTION, Advice
 from sotopia_env.world.play.policy import Decision, Policy, turn_seed
@@ -18,7 +19,7 @@ from sotopia_studio.live import CLOSED, LiveEpisode
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import events
 from sotopia_studio.store.engine import Database
-from sotopia_studio.store.event_records import ADVICE, STEERING, RecordedAdvice, Steering
+from sotopia_studio.store.event_records import ADVICE, STEERING
 
 _PATIENCE = 120.0
 """Seconds after which an assistant that does not answer has no advice for this turn."""

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.foundation.records import JsonObject, Record, read_record
+from sotopia_env.people.seat.assistance import Assistance, Help
 from sotopia_env.world import Action, Evaluator, Observation, Rules, Task
 from sotopia_env.world.action import NO_ACTION, ActionType
 from sotopia_env.world.answers import PARTICIPANT, Belief
@@ -30,7 +31,6 @@ from sotopia_env.world.play.table import Table
 from sotopia_studio.problems import ConflictError, ForbiddenError
 from sotopia_studio.store import episodes, event_records, events, jobs, tables
 from sotopia_studio.store.engine import Database
-from sotopia_studio.store.event_records import Assistance, Help
 
 ADVANCE, ADVISE = "advance", "advise"
 """The jobs that let the policies of a live episode act, and advise people."""
@@ -167,7 +167,7 @@ class LiveEpisode:
             appended=len(turns),
             answered=frozenset(table.pending),
             leaving=frozenset(leaving),
-            help=Help.of(log, len(turns)),
+            help=Help.of(event_records.assistance_records(log), len(turns)),
         )
 
     @property

@@ -13,7 +13,7 @@ import pytest
 from sotopia_studio import live
 from sotopia_studio.hub import Hub
 from sotopia_studio.live import LiveEpisode, LiveSpec
-from sotopia_studio.pages.seat import seat_page
+from sotopia_studio.pages.seat import page_of
 from sotopia_studio.pages.seats.waiting import wait_of
 from sotopia_studio.problems import ConflictError, ForbiddenError
 from sotopia_studio.settings import ServiceSettings
@@ -313,7 +313,7 @@ def test_a_person_does_not_learn_whose_turn_it_is_in_reactive_order(sqlite_url: 
         name = state.spec.task.names[acting]
         words = wait_of(state, waiting, Standing("", 0.0, False, frozenset())).words
         assert (name in words) == (order is TurnOrder.ROUND_ROBIN)
-        assert seat_page(state, acting).acting
+        assert page_of(state, acting).acting
         await database.close()
 
     asyncio.run(play())

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -17,29 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import HTTPConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.people.seat.conversation import TableCard, TurnCard, table_card, turn_card
-from sotopia_env.people.seat.form import (
-    Proposal,
-    StatementField,
-    TermField,
-    action_choices,
-    move_choices,
-    read_action,
-    statement_fields,
-    term_fields,
-)
-from sotopia_env.people.seat.worth import (
-    IssueScale,
-    SeatWorth,
-    WorthScale,
-    form_worth,
-    issue_scales,
-    offer_worths,
-    worth_scale,
-    worth_text,
-)
-from sotopia_env.world import Observation
-from sotopia_env.world.action import ActionType
+from sotopia_env.people.seat.form import Proposal, read_action
+from sotopia_env.people.seat.page import SeatPage, seat_page
+from sotopia_env.people.seat.worth import form_worth, offer_worths, worth_scale
 from sotopia_studio import assistance, auth, live
 from sotopia_studio.auth import Principal
 from sotopia_studio.context import Services, ServicesDep, services
@@ -62,90 +41,17 @@ _PAUSE = 2.0
 """Seconds without an event after which a stream looks whether anybody works on the episode."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeatPage:
-    """The content of a seat's page.
-
-    Attributes:
-        observation: the seat's observation, from which the other fields are derived.
-        name: the character's name.
-        turns: the turns that the seat has witnessed.
-        table: the state of the protocol, as far as the seat may know it; ``None`` without one.
-        count: number of turns so far, including those that the seat did not witness; a form sends it back.
-        acting: whether it is the person's turn.
-        ended: whether the conversation is over.
-        actions: the available action types, with labels for people.
-        moves: the available moves: value of the field and label.
-        terms: fields of an offer; empty if no offer is possible.
-        statements: fields of what can be said about facts; empty in a task without facts.
-        scale: what the seat can get; ``None`` where that depends on what it may not know.
-        issues: which values of the issues are better for the seat.
-        worths: the worth of every open offer, by its number.
-        deadline: the person's deadline, in seconds since the epoch.
-        leaving: whether the person wishes to leave and it is not yet their turn.
-        consequence: what follows if they leave, in words.
-    """
-
-    observation: Observation
-    name: str
-    turns: tuple[TurnCard, ...]
-    table: TableCard | None
-    count: int
-    acting: bool
-    ended: bool
-    actions: tuple[tuple[str, str], ...]
-    moves: tuple[tuple[str, str], ...]
-    terms: tuple[TermField, ...]
-    statements: tuple[StatementField, ...]
-    scale: WorthScale | None
-    issues: tuple[IssueScale, ...]
-    worths: Mapping[int, SeatWorth]
-    deadline: float | None
-    leaving: bool
-    consequence: str
-
-
-def seat_page(live: LiveEpisode, agent: str) -> SeatPage:
+def page_of(live: LiveEpisode, agent: str) -> SeatPage:
     """Returns the current content of a seat's page."""
-    observation = live.table.observe(agent)
-    names = live.spec.task.names
-    acting = agent in live.awaited
-    # Observations list moves even between turns; a form that cannot be sent would only mislead.
-    menu = observation.moves if acting else None
-    worths = offer_worths(observation)
-    return SeatPage(
-        observation=observation,
-        name=names[agent],
-        turns=tuple(turn_card(turn, names, viewer=agent) for turn in observation.turns),
-        table=None if observation.table is None else table_card(observation.table, worths),
-        count=len(live.table.turns),
-        acting=acting,
+    return seat_page(
+        live.table,
+        agent,
+        acting=agent in live.awaited,
         ended=live.ended,
-        actions=tuple(action_choices(observation)) if acting else (),
-        moves=tuple(move_choices(menu, terms=False)) if menu else (),
-        terms=tuple(term_fields(observation, menu)) if menu and menu.propose else (),
-        statements=tuple(statement_fields(menu)) if menu else (),
-        scale=worth_scale(observation.briefing),
-        issues=tuple(issue_scales(observation.briefing)),
-        worths=worths,
-        deadline=live.deadline if acting else None,
-        leaving=agent in live.leaving and not live.ended,
-        consequence=_consequence(live, observation),
+        deadline=live.deadline,
+        leaving=agent in live.leaving,
+        in_study=bool(live.spec.study),
     )
-
-
-def _consequence(live: LiveEpisode, observation: Observation) -> str:
-    """What follows if the person leaves; it holds at every moment of the conversation."""
-    spec, briefing = live.spec, observation.briefing
-    if ActionType.LEAVE in spec.rules.action_types:
-        words = ["Your character leaves at its next turn: at once, if it is its turn now."]
-        words.append("That ends the conversation." if len(spec.task.agents) == 2 else "The others may go on.")
-    else:
-        words = ["Nobody can leave before the end here: your character says nothing any more."]
-    if briefing.worth is not None and briefing.protocol == "agreement":
-        words.append(f"Without an agreement you get {worth_text(briefing, briefing.worth.disagreement)}.")
-    words += ["Then the study goes on."] if spec.study else []
-    return " ".join([*words, "What has been said is kept."])
 
 
 async def sitter(connection: HTTPConnection, episode: str, agent: str) -> Principal:
@@ -209,7 +115,7 @@ async def _show(
             fields = await drafts.load(connection, person.id, form)
             fields |= await drafts.load(connection, person.id, form + _PROBE)
         ending = await ending_of(connection, state, agent, person)
-    seat = seat_page(state, agent)
+    seat = page_of(state, agent)
     return render(
         request,
         template,

@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.people.seat.assistance import Assistance
 from sotopia_env.people.studies.assigning import admits, emptiest, preferred
 from sotopia_env.people.studies.design import CONDITION, conditions, item_parts, of_item, of_person, tasks_of
 from sotopia_env.people.studies.forms import Section
@@ -21,7 +22,6 @@ from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, events, studies, tables
-from sotopia_studio.store.event_records import Assistance
 
 _HERE = 30.0
 """Seconds without a request from the waiting page after which a person counts as absent."""

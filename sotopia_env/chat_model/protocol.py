@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from sotopia_env.foundation.errors import ModelFailure
+from sotopia_env.foundation.errors import InvalidValueError, ModelFailure, UnknownNameError
 from sotopia_env.world.episode import Usage
 from sotopia_env.world.observation import ChatMessage, FunctionCall
 
@@ -26,6 +26,21 @@ REQUEST_SETTINGS: Mapping[str, type] = {
     "chat_template_kwargs": dict,
 }
 """Fields of a request's body that a policy's name may set, with their types; none is one that this package sets."""
+
+
+def check_request(request: Mapping[str, Any]) -> None:
+    """Raises :class:`InvalidValueError` unless these are :data:`REQUEST_SETTINGS` of their types."""
+    if not isinstance(request, Mapping):
+        raise InvalidValueError(field="request", expected='an object such as {"top_p": 0.9}', got=request)
+    for name, value in request.items():
+        kind = REQUEST_SETTINGS.get(name)
+        if kind is None:
+            hint = "models.extra_body sets any other field that is not sotopia's own"
+            raise UnknownNameError(field="request", got=name, valid=REQUEST_SETTINGS, hint=hint)
+        is_valid = isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
+        if not is_valid:
+            raise InvalidValueError(field=f"request.{name}", expected=f"a value of type {kind.__name__}", got=value)
+
 
 Failure = tuple[ModelFailure | Literal["unconstrained"], str]
 """The kind and message of a failure from which the call recovered."""

@@ -159,7 +159,8 @@ def _brief_system(briefing: Briefing) -> str:
     if briefing.worths is not None and briefing.space is not None:  # the table has the limits and the direction
         outline = "; ".join(issue_outline(issue, briefing.worth, limits=False) for issue in briefing.space.issues)
     space = f"Range: {outline}." if outline else ""
-    private = " ".join(filter(None, (briefing.private_info, worth, space, _facts_line(briefing.facts))))
+    notes = f"Notes: {quote(briefing.notes)}" if briefing.notes else ""
+    private = " ".join(filter(None, (briefing.private_info, notes, worth, space, _facts_line(briefing.facts))))
     return escape(fill(load("agent_brief"), goals=" ".join(briefing.goals), private=private)).strip()
 
 

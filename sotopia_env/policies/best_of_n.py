@@ -29,6 +29,7 @@ from sotopia_env.world.action import Action
 from sotopia_env.world.answers import BeliefReplies, InterviewQuestion, InterviewReply, answer_of, beliefs_of
 from sotopia_env.world.episode import EpisodeError, Generation, Usage
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.notes import notes_of
 from sotopia_env.world.play.policy import Decision, Policy, turn_seed
 
 
@@ -125,6 +126,10 @@ class BestOfNPolicy:
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
         """Returns the answer of the wrapped policy; answers are not scored."""
         return await answer_of(self.policy, observation, question, seed)
+
+    async def note(self, observation: Observation, most: int, seed: int) -> str:
+        """Returns the notes of the policy that is sampled; those that it had if it takes none."""
+        return await notes_of(self.policy, observation, most, seed)
 
     def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int

@@ -81,6 +81,19 @@ class HumanPolicy:
         """Returns the person's choice from a menu; no answer if the input ends or the line is empty."""
         return await asyncio.to_thread(self._choose, observation, question)
 
+    async def note(self, observation: Observation, most: int, seed: int) -> str:
+        """Returns the line that the person writes down; its earlier notes if that is empty."""
+        return await asyncio.to_thread(self._note, observation, most)
+
+    def _note(self, observation: Observation, most: int) -> str:
+        with _TERMINAL:
+            self.write(escape(f"\nIt is over.\n{observation.history}\n{observation.table_text}"))
+            prompt = f"Your notes for the next time, up to {most} characters (Enter keeps those from before): "
+            try:
+                return self.read(prompt) or observation.briefing.notes
+            except EOFError:
+                return observation.briefing.notes
+
     def _choose(self, observation: Observation, question: InterviewQuestion) -> InterviewReply:
         with _TERMINAL:
             self.write(escape(f"\n{question_text(observation, question)}"))

@@ -138,6 +138,11 @@ class RuledAnswers:
         """Returns the answer; see the class's description."""
         return _on_goal(observation, question) if question.on_goal else _on_words(observation, question)
 
+    async def note(self, observation: Observation, most: int, seed: int) -> str:
+        """Returns whom the seat met and what stood on the table in the end, then its earlier notes."""
+        people = ", ".join(partner.name for partner in observation.briefing.partners)
+        return f"With {people}: {observation.table_text or observation.history} {observation.briefing.notes}"
+
 
 def _on_goal(observation: Observation, question: InterviewQuestion) -> InterviewReply:
     prospect = observation.prospect

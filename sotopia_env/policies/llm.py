@@ -21,13 +21,13 @@ from typing import Any, Literal, TypeVar, get_args
 
 from sotopia_env.chat_model.asking import AskResult, Complaint, ShortenedRequest, ask
 from sotopia_env.chat_model.protocol import (
-    REQUEST_SETTINGS,
     ChatModel,
     ChatReply,
     ChatRequest,
     CountsTokens,
     TokenChoice,
     WeighsAnswers,
+    check_request,
 )
 from sotopia_env.foundation.errors import (
     ContextLengthError,
@@ -35,10 +35,11 @@ from sotopia_env.foundation.errors import (
     ModelCallError,
     ModelRefusedError,
     PolicyError,
-    UnknownNameError,
     check_number,
     check_whole,
 )
+from sotopia_env.foundation.prompts import fill
+from sotopia_env.foundation.quoting import escape_line
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.outcomes.facts import Distribution, PublicVariable
 from sotopia_env.policies.agent_prompt import (
@@ -61,6 +62,7 @@ from sotopia_env.policies.interviews import (
     belief_question,
     belief_questions,
     belief_text,
+    load,
     read_choice,
     request_text,
 )
@@ -137,7 +139,7 @@ class LLMPolicy:
             check_whole("max_tokens", self.max_tokens, 1)
         if self.temperature is not None:
             check_number("temperature", self.temperature, 0, 2)
-        _check_request(self.request)
+        check_request(self.request)
         prompt = AgentPrompt(self.format, read_template(self.template), read_examples(self.examples))
         if self.count_tokens is not None and self.context_limit is None:
             raise InvalidValueError(field="count_tokens", expected="a context_limit with it")
@@ -314,6 +316,15 @@ class LLMPolicy:
             return answered.value, answered.reply
         return f"no usable answer after {len(answered.replies)}; the last one: {answered.reason}", answered.reply
 
+    async def note(self, observation: Observation, most: int, seed: int) -> str:
+        """Returns what the model writes down for the next time; raises as :meth:`answer`."""
+        # A line of English has about four characters a token; the limit of an answer may be lower.
+        limit = min(filter(None, (self.max_tokens, most // 2)), default=None)
+        frame = replace(self._frame(observation, seed), max_tokens=limit, tools=(), schema=None, logprobs=False)
+        text = fill(load("notes"), name=escape_line(observation.briefing.name), most=str(most))
+        answered = await self._ask(observation, frame, lambda reply: (_writable(reply.text), ""), text)
+        return answered.value
+
     def _forfeit(self, observation: Observation) -> Action:
         leaves = self.on_unusable == "forfeit" and ActionType.LEAVE in observation.available
         return Action(ActionType.LEAVE) if leaves else NO_ACTION
@@ -388,19 +399,6 @@ class LLMPolicy:
             replicate=seed,  # so that a cache keeps several samples of one prompt apart
             label=f"{observation.agent} turn {observation.turn}",
         )
-
-
-def _check_request(request: Mapping[str, Any]) -> None:
-    if not isinstance(request, Mapping):
-        raise InvalidValueError(field="request", expected='an object such as {"top_p": 0.9}', got=request)
-    for name, value in request.items():
-        kind = REQUEST_SETTINGS.get(name)
-        if kind is None:
-            hint = "models.extra_body sets any other field that is not sotopia's own"
-            raise UnknownNameError(field="request", got=name, valid=REQUEST_SETTINGS, hint=hint)
-        is_valid = isinstance(value, int | float if kind is float else kind) and not isinstance(value, bool)
-        if not is_valid:
-            raise InvalidValueError(field=f"request.{name}", expected=f"a value of type {kind.__name__}", got=value)
 
 
 def read_reply(reply: ChatReply, observation: Observation) -> Action | ParseFailure:

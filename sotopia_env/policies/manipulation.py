@@ -25,6 +25,7 @@ from sotopia_env.tasks.wording import pick
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.answers import BeliefReplies, InterviewQuestion, InterviewReply, answer_of, beliefs_of
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.notes import notes_of
 from sotopia_env.world.play.policy import Decision, Policy
 
 PARTNERS = "partners"
@@ -99,6 +100,10 @@ class Manipulator:
     async def answer(self, observation: Observation, question: InterviewQuestion, seed: int) -> InterviewReply:
         """Returns the answer of the policy below."""
         return await answer_of(self.base, observation, question, seed)
+
+    async def note(self, observation: Observation, most: int, seed: int) -> str:
+        """Returns the notes of the policy below."""
+        return await notes_of(self.base, observation, most, seed)
 
     def believe(
         self, observation: Observation, variables: Sequence[PublicVariable], seed: int, samples: int

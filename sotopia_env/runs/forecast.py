@@ -40,6 +40,7 @@ from sotopia_env.storage.manifest import RUN, named
 from sotopia_env.world.dynamics import Rules, initial_state
 from sotopia_env.world.episode import Episode, Evaluator, PolicyInfo
 from sotopia_env.world.observation import observe
+from sotopia_env.world.play.notes import notes_of
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.turn_order import TurnOrder
 
@@ -234,6 +235,7 @@ class CallCounter:
             longest = max((answer or 0 for answer in (*answers, *scripted)), default=0) + FRAME
             growth = None if None in answers else longest * turns
             for seat in seats:
+                self._add(await self._notes(plan, seat), 1, 1, growth, contexts[seat])
                 self._add(questions[seat], *_turns_of(seat, len(seats), turns, plan.rules), growth, contexts[seat])
             if evaluator is not None:
                 self._add(await self._verdict(plan, evaluator), 1, 1, growth)
@@ -252,6 +254,14 @@ class CallCounter:
         policy, agent = plan.policies[seat], plan.task.agents[seat]
         if not isinstance(policy, HumanPolicy):
             await policy.act(observe(initial_state(plan.task, plan.rules, plan.episode_seed), agent), 0)
+        return self._models.questions()
+
+    async def _notes(self, plan: EpisodePlan, seat: int) -> list[_Question]:
+        """Returns the requests of the policy in ``seat`` for its notes after the end."""
+        policy, carry = plan.policies[seat], plan.rules.carry
+        if carry and not isinstance(policy, HumanPolicy):
+            first = observe(initial_state(plan.task, plan.rules, plan.episode_seed), plan.task.agents[seat])
+            await notes_of(policy, first, carry, 0)
         return self._models.questions()
 
     async def _verdict(self, plan: EpisodePlan, evaluator: Evaluator) -> list[_Question]:

@@ -87,7 +87,7 @@ def _key(task: Task, policies: Sequence[Configured], rules: Rules, seed: int, re
 @lru_cache(maxsize=256)
 def _rules_text(rules: Rules) -> str:
     # A rule is named where it differs from what held before there was such a rule: keys of earlier runs stay.
-    later = ["worths"] * rules.worths
+    later = ["worths"] * rules.worths + ["carry"] * (not rules.carry)
     return json.dumps({name: value for name, value in asdict(rules).items() if name not in later}, sort_keys=True)
 
 

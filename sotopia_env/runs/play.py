@@ -14,6 +14,7 @@ from sotopia_env.evaluators.evaluator import JudgePanel, MemberFailedError, Memb
 from sotopia_env.foundation.errors import FATAL, SotopiaError
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.series import written_notes
 from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 from sotopia_env.world.play.policy import policy_identity
@@ -200,7 +201,7 @@ async def play_episode(
         error = await attempt(_play(plan, table, stop, listeners), timeout)
     except _ListenerError as failure:
         raise failure.error from None
-    return _failure(plan, table, error) if isinstance(error, Exception) else table.episode()
+    return failure_record(plan, table, error) if isinstance(error, Exception) else table.episode()
 
 
 async def _play(plan: EpisodePlan, table: Table, stop: Stop | None, listeners: Sequence[TurnListener]) -> None:
@@ -212,6 +213,8 @@ async def _play(plan: EpisodePlan, table: Table, stop: Stop | None, listeners: S
         await table.step(policies)
         if listeners:
             _notify(table, count, listeners)
+    if plan.rules.carry:
+        table.notes = await written_notes(table, policies, plan.rules.carry)
 
 
 def _notify(table: Table, count: int, listeners: Sequence[TurnListener]) -> None:
@@ -223,7 +226,7 @@ def _notify(table: Table, count: int, listeners: Sequence[TurnListener]) -> None
         raise _ListenerError(error) from None
 
 
-def _failure(plan: EpisodePlan, table: Table, error: Exception) -> FailureRecord:
+def failure_record(plan: EpisodePlan, table: Table, error: Exception) -> FailureRecord:
     """Returns the record of an episode that ``error`` ended."""
     trace = "".join(traceback.format_exception(error)).rstrip().split("\n")
     episode = table.episode()

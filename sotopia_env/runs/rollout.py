@@ -38,13 +38,15 @@ from sotopia_env.runs.admission import Admission
 from sotopia_env.runs.evaluate import evaluate_directory
 from sotopia_env.runs.parts import Part, check_division, merge_parts, take_over
 from sotopia_env.runs.plan import EpisodePlan, planned_check, run_config
-from sotopia_env.runs.play import TurnListener, Watcher, evaluate_episode, play_episode
+from sotopia_env.runs.play import TurnListener, Watcher, evaluate_episode, failure_record, play_episode
+from sotopia_env.runs.series import BrokenSeriesError, Series
 from sotopia_env.runs.usability import Usability
 from sotopia_env.storage.directory import RunDirectory, is_unscored, read_run
 from sotopia_env.storage.manifest import UNFINISHED, FailureRecord, UnfinishedPart, named
 from sotopia_env.world.dynamics import initial_state
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
 from sotopia_env.world.observation import Observation, observe
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.turn_order import TurnOrder
 
 logger = logging.getLogger(__name__)
@@ -100,6 +102,7 @@ class _Run:
     stop: Stop
     watcher: Watcher | None
     admission: Admission
+    series: Series
     episodes: dict[str, Episode] = field(default_factory=dict)
     failed: list[FailureRecord] = field(default_factory=list)
     started: int = 0
@@ -114,6 +117,23 @@ class _Run:
 
     async def work(self, plan: EpisodePlan) -> bool:
         """Plays, evaluates and records an episode; returns whether it succeeded."""
+        outcome: Episode | FailureRecord | None = None
+        try:
+            outcome = await self._outcome(await self.series.with_notes(plan))
+        except BrokenSeriesError as error:
+            self.stop.check()  # of a run that was stopped, the episode is left for the next time
+            self.started += 1
+            outcome = failure_record(plan, Table(plan.task, plan.rules, plan.episode_seed, key=plan.key), error)
+        finally:
+            # Also after an exception: the next episode of the series may be waiting for this one.
+            self.series.end(plan.key, outcome if isinstance(outcome, Episode) else None)
+        self._record(outcome)
+        if self.watcher is not None:
+            self.watcher.end(plan, *((outcome,) if isinstance(outcome, Episode) else (None, outcome.message)))
+        return isinstance(outcome, Episode)
+
+    async def _outcome(self, plan: EpisodePlan) -> Episode | FailureRecord:
+        """Returns the episode, or the record of its failure, once it may begin."""
         parts = [] if self.directory is None else self.directory.unfinished.records(plan.key)
         with self.progress.waiting():
             await self.admission.enter(plan.key, parts)
@@ -125,10 +145,7 @@ class _Run:
         finally:
             # Also after an exception: the admission of the next episode may be waiting for this one to end.
             self.admission.leave(plan.key, isinstance(outcome, Episode))
-        self._record(outcome)
-        if self.watcher is not None:
-            self.watcher.end(plan, *((outcome,) if isinstance(outcome, Episode) else (None, outcome.message)))
-        return isinstance(outcome, Episode)
+        return outcome
 
     async def _produce(self, plan: EpisodePlan, parts: list[UnfinishedPart]) -> Episode | FailureRecord:
         """Returns the episode with its evaluation, or the record of its failure."""
@@ -291,6 +308,8 @@ async def run_episodes(
     plans, stop = _check(plans, concurrency, timeout), stop or Stop()
     if part is not None and run_dir is None:
         raise InvalidValueError(field="run_dir", expected="a directory, for a part of a run", got=None)
+    if part is not None and any(plan.rules.carry for plan in plans):
+        raise InvalidValueError("a run with notes is played whole, not in parts", field="carry")
     for warning in length_warnings(_first_turns(plans)):
         logger.warning(warning)
     if evaluator is not None:
@@ -306,9 +325,10 @@ async def run_episodes(
         present = directory.done | directory.elsewhere if directory else set()
         todo = [plan for plan in plans if plan.key not in present]
         bar = Progress(len(plans), len(plans) - len(todo), progress, "episodes", ledger)
-        run = _Run(evaluator, timeout, directory, bar, stop, watcher, Admission(ledger))
+        series = Series(plans, () if directory is None else read_run(directory.path))
+        run = _Run(evaluator, timeout, directory, bar, stop, watcher, Admission(ledger), series)
         with _frozen_heap():
-            await work_through(todo, run.work, stop, bar, concurrency)
+            await work_through(series.ordered(todo), run.work, stop, bar, concurrency)
         if directory is not None:
             directory.finish(complete=not stop.reason, answered=ledger.answered() if ledger else {})
     if isinstance(stop.failure, ModelRefusedError):

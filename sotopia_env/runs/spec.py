@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from sotopia_env import naming
 from sotopia_env.chat_model.options import ModelOptions
@@ -20,6 +20,7 @@ from sotopia_env.foundation.settings import Settings, merged, settings_of
 from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.naming.grammar import split, split_names
 from sotopia_env.runs.plan import EpisodePlan, Orders, all_matchups, plan_episodes
+from sotopia_env.runs.series import notes_length
 from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world.dynamics import Rules
 
@@ -67,17 +68,29 @@ class EpisodeOptions(WorkOptions):
             file, or round-robin.
         worths: whether seats read what single values and open offers are worth to them; by default as in a YAML task
             file, or yes.
+        carry: ``notes`` lets every seat take its own notes from one episode to the next with the same people, by
+            default up to 600 characters; ``notes:N`` up to N (:mod:`sotopia_env.runs.series`).
     """
 
     seed: int = Field(default=0, ge=0)
     max_turns: int | None = Field(default=None, ge=1)
     turn_order: str | None = None
     worths: bool | None = None
+    carry: str | None = None
+
+    @field_validator("carry")
+    @classmethod
+    def _check_carry(cls, carry: str | None) -> str | None:
+        if carry is not None:
+            notes_length(carry)
+        return carry
 
     @property
     def rule_options(self) -> dict[str, Any]:
         """The options that are fields of :class:`~sotopia_env.world.Rules`."""
-        return {"turn_order": self.turn_order, "max_turns": self.max_turns, "worths": self.worths}
+        return {"turn_order": self.turn_order, "max_turns": self.max_turns, "worths": self.worths} | (
+            {} if self.carry is None else {"carry": notes_length(self.carry)}
+        )
 
 
 class PlayOptions(EpisodeOptions):

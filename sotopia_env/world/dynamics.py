@@ -73,6 +73,8 @@ class Rules:
         action_types: the types agents may use; ``none`` is always among them.
         end_when_settled: whether a settled protocol ends the episode; otherwise the conversation continues.
         worths: whether seats read what single values and open offers are worth to them, beside the rule for it.
+        carry: the maximum number of characters of the notes that each seat takes to the next episode with the same
+            people, in runs (:mod:`sotopia_env.runs.series`); 0 for none.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -86,6 +88,7 @@ class Rules:
     action_types: tuple[ActionType, ...] = ACTION_TYPES
     end_when_settled: bool = True
     worths: bool = True
+    carry: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "turn_order", _member(TurnOrder, "turn_order", self.turn_order))
@@ -96,9 +99,15 @@ class Rules:
         kinds = {_member(ActionType, "action_types", kind) for kind in self.action_types} | {ActionType.NONE}
         # In the order of the action space, whatever the order given, so that equal rules compare equal.
         object.__setattr__(self, "action_types", tuple(kind for kind in ACTION_TYPES if kind in kinds))
-        for field, low in (("max_turns", 1), ("max_rounds", 1), ("max_silent_turns", 0), ("first_seat", 0)):
+        for field, low in (
+            ("max_turns", 1),
+            ("max_rounds", 1),
+            ("max_silent_turns", 0),
+            ("first_seat", 0),
+            ("carry", 0),
+        ):
             value = getattr(self, field)
-            if value is None and field != "first_seat":
+            if value is None and field not in ("first_seat", "carry"):
                 continue
             check_whole(field, value, low)
         for field in ("end_when_settled", "worths"):

@@ -260,6 +260,7 @@ class Episode(CheckedRecord):
         stop: why it ended; ``None`` only while it is running.
         errors: the external errors that were recovered from, in the order of turns.
         beliefs: what people answered to probes (:mod:`sotopia_env.evaluators.probes.form`); no part of the play.
+        notes: what each agent wrote down after the end, for the next episode with the same people; no part of the play.
         checksum: empty in memory; in a file, the hash of the record as it was written (:func:`to_line`).
     """
 
@@ -275,6 +276,7 @@ class Episode(CheckedRecord):
     evaluations: tuple[Evaluation, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
     beliefs: tuple[Belief, ...] = Field(default=(), exclude_if=lambda value: not value)  # other lines stay as they were
+    notes: Mapping[str, str] = Field(default_factory=dict, exclude_if=lambda value: not value)
     duration: float = 0.0
 
     @model_validator(mode="after")
@@ -332,7 +334,7 @@ class Episode(CheckedRecord):
         # Errors and beliefs are dropped with the evaluations: all belong to the whole episode.
         stop = self.stop if turn == len(self.turns) else None
         rest = dict.fromkeys(("evaluations", "errors", "beliefs"), ())
-        return self.model_copy(update={"turns": self.turns[:turn], "stop": stop, **rest})
+        return self.model_copy(update={"turns": self.turns[:turn], "stop": stop, "notes": {}, **rest})
 
     def with_evaluation(self, evaluation: Evaluation) -> Episode:
         """Returns the episode with one more evaluation; one by the same name is replaced. Turns are untouched."""

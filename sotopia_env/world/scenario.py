@@ -315,16 +315,23 @@ class Scenario(SourcedRecord):
 
 
 class Task(SourcedRecord):
-    """A scenario with a character in each seat and a relationship for every pair of seats (SOTOPIA §2.1)."""
+    """A scenario with a character in each seat and a relationship for every pair of seats (SOTOPIA §2.1).
+
+    ``notes`` are what agents wrote down after earlier episodes with the same people; each seat reads its own. They are
+    history, not content: :attr:`content_hash` leaves them out, so keys and seeds do not depend on what came before.
+    """
 
     id: Name
     scenario: Scenario
     characters: tuple[Character, ...]
     relationships: tuple[Relationship, ...]
+    notes: Mapping[str, Line] = Field(default_factory=dict, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         seats = len(self.scenario.seats)
+        if stranger := next((agent for agent in self.notes if agent not in self.agents), None):
+            raise InvalidValueError(field="notes", got=stranger, valid=self.agents)
         if len(self.characters) != seats:
             raise InvalidValueError(field="characters", expected=f"{seats}, one per seat", got=len(self.characters))
         # Participants are addressed by name, which is read in its normal form.
@@ -384,9 +391,9 @@ class Task(SourcedRecord):
 
     @cached_property
     def content_hash(self) -> str:
-        """Hash of everything in the task; equal content gives an equal hash on every machine (16 hex digits)."""
+        """Hash of everything in the task but its notes; equal content gives an equal hash anywhere (16 hex digits)."""
         # On disk, outcome and interview are JSON text; the hash is taken over their contents, whatever the text's form.
-        content, scenario = self.model_dump(mode="json"), self.scenario
+        content, scenario = self.model_dump(mode="json", exclude={"notes"}), self.scenario
         content["scenario"]["outcome"] = scenario.outcome and scenario.outcome.model_dump(mode="json")
         if scenario.facts is not None:
             content["scenario"]["facts"] = scenario.facts.model_dump(mode="json")

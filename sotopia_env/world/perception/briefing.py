@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sotopia_env.foundation.prompts import fill, reader
-from sotopia_env.foundation.quoting import escape
+from sotopia_env.foundation.quoting import escape, quote
 from sotopia_env.outcomes import AgreementRules, BallotRules, ClaimsRules, OutcomeSpace
 from sotopia_env.outcomes.descriptions import describe_facts, describe_space, describe_worth, outline
 from sotopia_env.outcomes.facts import SeatFacts
@@ -75,6 +75,7 @@ class Briefing:
         goals: the seat's own goals.
         hints: the seat's own hints.
         private_info: the seat's own private information.
+        notes: what the seat wrote down after earlier episodes with the same people; empty if nothing.
         private_data: the numbers in ``private_info``, for programs.
         recipients: every name that may appear in an action's ``to``, with the agent id it means; empty where private
             actions are not possible.
@@ -116,6 +117,7 @@ class Briefing:
     facts: SeatFacts | None = None
     game: Game | None = field(default=None, compare=False)
     worths: WorthTable | None = None
+    notes: str = ""
 
 
 def briefing(
@@ -178,6 +180,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         None if scenario.facts is None else scenario.facts.view(agent),
         _game(task, seat),
         table,
+        task.notes.get(agent, ""),
     )
 
 
@@ -221,7 +224,9 @@ _OTHER_MOVES = {
 
 def _head(task: Task, seat: int, profile: str, others: str, table: WorthTable | None) -> str:
     """The briefing's text. Authors' texts, too, may hold control tokens of chat templates: each is escaped."""
-    side = task.scenario.seats[seat]
+    side, notes = task.scenario.seats[seat], task.notes.get(task.agents[seat], "")
+    # Quoted: a model wrote them after it had read others' words.
+    notes = f"\n  Your notes from before: {quote(notes)}" if notes else ""
     wishes = [f"{number}. {goal}" for number, goal in enumerate(side.goals, start=1)]
     wishes += [f"Hint: {hint}" for hint in side.hints]
     wishes += [f"Only you know: {side.private_info}"] if side.private_info else []
@@ -231,7 +236,7 @@ def _head(task: Task, seat: int, profile: str, others: str, table: WorthTable | 
         name=escape(task.characters[seat].name),
         profile=escape(profile),
         others=others,
-        goals=escape("\n".join(f"  {wish}" for wish in wishes)),
+        goals=escape("\n".join(f"  {wish}" for wish in wishes)) + notes,
         outcome=escape(_outcome_text(task, seat, table)),
     )
 

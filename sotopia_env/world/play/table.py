@@ -65,12 +65,13 @@ class Table:
         lines: every turn as others see it, rendered once for all seats.
         key: the identity of the record within a run.
         beliefs: the answers of people to probes (:mod:`sotopia_env.evaluators.probes.form`), for the record.
+        notes: what agents wrote down after the end, for the record.
     """
 
     __slots__ = (
         "_before", "_errors", "_evaluations", "_generations", "_own", "_pending", "_seated", "_started", "_turns",
         "_views",
-        "beliefs", "key", "lines", "state",
+        "beliefs", "key", "lines", "notes", "state",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,7 @@ class Table:
         self.key = key
         self.lines: list[str] = []
         self.beliefs: list[Belief] = []
+        self.notes: dict[str, str] = {}
         self._views: dict[str, SeatView] = {}
         self._own: dict[str, dict[int, OwnMessage]] = {}  # each agent's own texts, shown to that agent only
         self._pending: dict[str, Decision] = {}  # answers of a veiled round that is not complete yet
@@ -128,7 +130,7 @@ class Table:
         for item in episode.turns:
             table._note_message(item.turn.actor, item.turn.index, item.generation)
         table._errors, table._evaluations = list(episode.errors), episode.evaluations
-        table.beliefs = list(episode.beliefs)
+        table.beliefs, table.notes = list(episode.beliefs), dict(episode.notes)
         table._before = episode.duration
         return table
 
@@ -419,6 +421,7 @@ class Table:
             stop=state.stop,
             evaluations=self._evaluations,
             beliefs=tuple(self.beliefs),
+            notes=dict(self.notes),
             errors=tuple(self._errors),
             duration=self._before + time.perf_counter() - self._started,
         )

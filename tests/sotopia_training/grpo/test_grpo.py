@@ -28,6 +28,8 @@ from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import generate, starter_tasks
 from sotopia_env.world import Scalarisation
+from sotopia_env.world.play.notes import with_notes
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
 from tests.sotopia_env.chat_model.server import LoopbackServer
@@ -177,6 +179,19 @@ def test_turns_of_a_group_are_compared_with_each_other():
     assert scaled[0, 3] == pytest.approx(0)
     assert scaled[1, 0] == pytest.approx(2 / 2.0001, rel=1e-3)
     assert turn_advantages(turns, 2, 5, scale="batch")[1, 0] == pytest.approx(2 / 2.5821, rel=1e-3)
+
+
+def test_a_situation_shows_the_notes_of_a_task_file_to_their_own_seat_alone(tmp_path):
+    (task,) = generate("bargaining", 1, seed=5)
+    TaskSet([with_notes(task, {"agent_0": "They gave in at 80.", "agent_1": "She is in a hurry."})]).save(
+        tmp_path / "t.jsonl"
+    )
+    both = situations(SituationSettings(tasks=str(tmp_path / "t.jsonl"), partners=("linear",)))
+    first, second = [Table(one.task, one.rules, one.seed).observe(one.seat).text for one in both]
+    assert "They gave in at 80." in first
+    assert "She is in a hurry." in second
+    assert "hurry" not in first
+    assert "gave in" not in second
 
 
 @pytest.mark.parametrize(

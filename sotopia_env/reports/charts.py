@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import textwrap
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ _STYLE: Any = {  # matplotlib types the keys as literals
     "text.parse_math": False,  # a name with two dollar signs is not a formula
 }
 # Without dates, equal charts are equal files.
+_DRAWING = threading.Lock()
+"""Matplotlib's style belongs to the process: a server draws for several people, each in a thread."""
 _UNDATED: Mapping[str, Mapping[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
@@ -88,7 +91,7 @@ def figure_bytes(figure: Figure, form: str) -> bytes:
     check_formats([form])
     content = io.BytesIO()
     # Again in the style: the font type and the hash salt are read when the file is made, not when the axes are drawn.
-    with paper_style():
+    with _DRAWING, paper_style():
         figure.savefig(content, format=form, dpi=150, metadata=dict(_UNDATED.get(form, {})))
     return content.getvalue()
 

@@ -18,13 +18,16 @@ from sotopia_studio.api import s4
 from sotopia_studio.api.bodies import ERRORS
 from sotopia_studio.context import Services
 from sotopia_studio.entrance.guard import Guard
-from sotopia_studio.hub import Hub
+from sotopia_studio.hub import Hub, Once
 from sotopia_studio.menus import EpisodeMenus
 from sotopia_studio.pages import ROUTERS as PAGES
 from sotopia_studio.pages.rendering import STATIC, error_page
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store.engine import Database
 from sotopia_studio.store.migrations import upgrade
+
+REPORTS = 8
+"""Comparisons that are kept, until their episodes change: a page with three charts asks for one four times."""
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
@@ -40,7 +43,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await upgrade(database)
-        parts = Services(settings, database, Hub(database), EpisodeMenus(database), durations)
+        parts = Services(settings, database, Hub(database), EpisodeMenus(database), Once(REPORTS), durations)
         app.state.services = parts
         parts.menus.begin()  # nobody waits for the first count of a large database …
         await asyncio.to_thread(_build_routes, app)  # … nor for what FastAPI builds of its routes at the first request

@@ -9,7 +9,7 @@ from fastapi import Depends
 from prometheus_client import Histogram
 from starlette.requests import HTTPConnection
 
-from sotopia_studio.hub import Hub
+from sotopia_studio.hub import Hub, Once
 from sotopia_studio.menus import EpisodeMenus
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store.engine import Database
@@ -24,6 +24,7 @@ class Services:
         database: the service's database.
         hub: distributes events to watchers.
         menus: the menus of the list of episodes.
+        reports: the comparisons that were asked for last.
         durations: seconds from a request to the start of its response, by method, route and status.
     """
 
@@ -31,6 +32,7 @@ class Services:
     database: Database
     hub: Hub
     menus: EpisodeMenus
+    reports: Once
     durations: Histogram
 
 

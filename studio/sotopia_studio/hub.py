@@ -28,7 +28,7 @@ POLL = 0.02
 _RETRY = 0.5
 """Seconds until the next attempt to reach a database that does not answer."""
 RENDERINGS = 256
-"""Results of :meth:`Hub.once` that are kept."""
+"""Results of :attr:`Hub.once` that are kept."""
 
 
 @dataclass(slots=True)
@@ -41,8 +41,33 @@ class _Channel:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+class Once:
+    """Results that are computed once for all who ask for the same; the ones that were not asked for longest go."""
+
+    def __init__(self, most: int) -> None:
+        """Keeps at most so many results."""
+        self._most = most
+        self._results: OrderedDict[Hashable, asyncio.Future[Any]] = OrderedDict()
+
+    async def __call__(self, key: Hashable, compute: Callable[[], Awaitable[T]]) -> T:
+        """Returns the result of ``compute``, which is called for the first who asks for ``key``, or after an error."""
+        task = self._results.get(key)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._results[key] = asyncio.ensure_future(compute())
+        self._results.move_to_end(key)
+        if len(self._results) > self._most:
+            self._results.popitem(last=False)
+        # Shielded: somebody who leaves does not cancel what the others wait for.
+        result: T = await asyncio.shield(task)
+        return result
+
+
 class Hub:
-    """Distributes the events of episodes to their watchers."""
+    """Distributes the events of episodes to their watchers.
+
+    Attributes:
+        once: what watchers see, rendered once for all of them.
+    """
 
     def __init__(self, database: Database) -> None:
         """Creates a hub without watchers."""
@@ -50,7 +75,7 @@ class Hub:
         self._channels: dict[str, _Channel] = {}
         self._poll: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
-        self._renderings: OrderedDict[Hashable, asyncio.Future[Any]] = OrderedDict()
+        self.once = Once(RENDERINGS)
 
     async def follow(self, episode: str, after: int = 0) -> AsyncIterator[Event]:
         """Yields the events of an episode with numbers greater than ``after``, until it ends or the hub closes.
@@ -111,17 +136,6 @@ class Hub:
         """Reads the events of an episode at once, after this process has changed it."""
         if episode in self._channels:
             await self._refresh([episode])
-
-    async def once(self, key: Hashable, render: Callable[[], Awaitable[T]]) -> T:
-        """Returns the result of ``render``, which is called once for all watchers that request the same ``key``."""
-        task = self._renderings.get(key)
-        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = self._renderings[key] = asyncio.ensure_future(render())
-            if len(self._renderings) > RENDERINGS:
-                self._renderings.popitem(last=False)
-        # Shielded: a watcher who leaves does not cancel what the others wait for.
-        rendering: T = await asyncio.shield(task)
-        return rendering
 
     async def changes(self, key: str, render: Callable[[], Awaitable[str]], period: float) -> AsyncGenerator[str]:
         """Yields the result of ``render`` now and whenever it is another one, until the hub closes.

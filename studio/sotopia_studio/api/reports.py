@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -58,16 +61,53 @@ ComparingDep = Annotated[Comparing, Query()]
 
 
 async def compared(parts: Services, query: Comparing) -> Report:
-    """Returns the report of a comparison.
+    """Returns the report of a comparison, computed once until its episodes change.
 
     Raises:
         MissingError: a run does not exist.
         InvalidValueError: nothing to compare, or no evaluator that all episodes share.
         UnknownNameError: an evaluator, a metric, a factor or a policy is not known.
     """
-    async with parts.database.read() as connection, _files(connection, query) as files:
+    async with parts.database.read() as connection:
+        directories = [(await runs.one(connection, run)).directory for run in query.run]
+        lines = await _tagged(connection, query.tag)
+    if not directories and query.tag is None:
+        raise InvalidValueError(field="run", expected="ids of runs, or a tag of episodes")
+    state = await asyncio.to_thread(_state, directories, lines)
+    fields = query.model_dump_json(include=set(Comparing.model_fields))
+    # Intervals are bootstrapped, which takes seconds for large runs; the event loop must not wait.
+    return await parts.reports((fields, state), partial(asyncio.to_thread, _report, query, directories, lines))
+
+
+async def _tagged(connection: AsyncConnection, tag: str | None) -> list[str]:
+    """The records of all ended episodes with the tag."""
+    if tag is None:
+        return []
+    rows = await episode_lists.page(connection, EpisodeFilter(tag=tag, status="done"), limit=_MOST)
+    lines = await episodes.lines_of(connection, [row.id for row in rows])
+    if not lines:
+        raise InvalidValueError("no ended episode has this tag", field="tag", got=tag)
+    return lines
+
+
+def _state(directories: Iterable[str], lines: Iterable[str]) -> str:
+    """A hash that changes with what is compared: the records, and sizes and times of the files of runs."""
+    state = hashlib.sha256()
+    for path in sorted(path for directory in directories for path in Path(directory).rglob("*")):
+        with suppress(FileNotFoundError):  # a temporary one of a run that is being played
+            status = path.stat()
+            state.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    for line in lines:
+        state.update(f"{line}\n".encode())
+    return state.hexdigest()
+
+
+def _report(query: Comparing, directories: Sequence[str], lines: Sequence[str]) -> Report:
+    with tempfile.TemporaryDirectory(prefix="sotopia-compare-") as folder:
+        tagged = Path(folder, "episodes.jsonl")
+        tagged.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         spec = CompareSpec(
-            runs=tuple(files),
+            runs=(*directories, *([str(tagged)] if lines else [])),
             evaluators=tuple(query.evaluator),
             metrics=tuple(query.metric),
             by=query.by,
@@ -75,27 +115,8 @@ async def compared(parts: Services, query: Comparing) -> Report:
             policies=tuple(query.policy),
             partners=tuple(query.partner),
         )
-        # Intervals are bootstrapped, which takes seconds for large runs; the event loop must not wait.
-        return await asyncio.to_thread(lambda: comparison_report(*spec.compare()))
-
-
-@asynccontextmanager
-async def _files(connection: AsyncConnection, query: Comparing) -> AsyncIterator[list[str]]:
-    """The directories of the runs, and a temporary file of the episodes with the tag."""
-    files = [(await runs.one(connection, run)).directory for run in query.run]
-    if not files and query.tag is None:
-        raise InvalidValueError(field="run", expected="ids of runs, or a tag of episodes")
-    with tempfile.TemporaryDirectory(prefix="sotopia-compare-") as folder:
-        if query.tag is not None:
-            only = EpisodeFilter(tag=query.tag, status="done")
-            rows = await episode_lists.page(connection, only, limit=_MOST)
-            lines = await episodes.lines_of(connection, [row.id for row in rows])
-            if not lines:
-                raise InvalidValueError("no ended episode has this tag", field="tag", got=query.tag)
-            path = Path(folder, "episodes.jsonl")
-            path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-            files.append(str(path))
-        yield files
+        report = comparison_report(*spec.compare())
+    return replace(report, charts=cache(report.charts))
 
 
 @router.get("/compare")

@@ -144,16 +144,14 @@ def _exit_on_sigterm() -> None:
 
 def _run(settings: ServiceSettings, listener: socket.socket, address: str) -> None:
     """Serves until a signal ends it; prints ``address``, unless it is empty."""
-    import uvicorn
-
     from sotopia_studio.app import create_app
-    from sotopia_studio.entrance.connections import raise_file_limit, server_config
+    from sotopia_studio.entrance.connections import Server, raise_file_limit, server_config
 
     if address:
         typer.echo(f"Open {address} (it works once)")
         sys.stdout.flush()
     raise_file_limit()
-    uvicorn.Server(server_config(create_app(settings), settings)).run([listener])
+    Server(server_config(create_app(settings), settings)).run([listener])
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -49,6 +49,26 @@ def test_terminating_a_server_ends_its_workers(sqlite_url: str) -> None:
     assert not any(map(_alive, workers))
 
 
+@pytest.mark.parametrize("address", ["/episodes/{}/stream", "/api/v1/episodes/{}/events"])
+def test_a_server_that_stops_ends_streams_without_a_word(sqlite_url: str, tmp_path: Path, address: str) -> None:
+    token, port = _run("token", "t", "--scopes", "read,run", "--database", sqlite_url).stdout.strip(), free_port()
+    command = [sys.executable, "-m", "sotopia_env.cli.app", "serve", "--port", str(port), "--workers", "0"]
+    command += ["--database", sqlite_url, "--set", f"data={tmp_path}"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    headers, retries = {"authorization": f"Bearer {token}"}, httpx.HTTPTransport(retries=8)
+    base, task = f"http://127.0.0.1:{port}", next(iter(naming.task_set("bargaining", 1, 0, "medium")))
+    with httpx.Client(base_url=base, headers=headers, transport=retries, timeout=60) as http:
+        begun = {"task": task.model_dump(mode="json"), "policies": ["boulware"]}
+        (episode,) = http.post("/api/v1/simulate", json=begun).json()["episodes"]
+        with http.stream("GET", address.format(episode)) as stream:
+            parts = stream.iter_text()
+            assert "id: " in next(parts)
+            server.terminate()
+            # The episode goes on, so nobody is told that it is over.
+            assert "close" not in "".join(parts)
+    assert server.communicate(timeout=240)[1] == ""
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in /proc")
 def test_a_worker_ends_with_a_server_that_is_killed(sqlite_url: str) -> None:
     command = [sys.executable, "-m", "sotopia_env.cli.app", "serve", "--port", "0", "--database", sqlite_url]

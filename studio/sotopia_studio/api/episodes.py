@@ -274,7 +274,8 @@ async def follow(
     """
     async for event in parts.hub.follow(episode, last_event_id):
         yield ServerSentEvent(raw_data=event.payload, event=event.kind, id=str(event.number))
-    yield ServerSentEvent(raw_data="{}", event="closed")
+    if not parts.hub.closing:  # a server that shuts down ends streams, too; the episode goes on
+        yield ServerSentEvent(raw_data="{}", event="closed")
 
 
 # --- seats --------------------------------------------------------------------------------------------------------

@@ -193,7 +193,7 @@ async def follow_run(
         if row != before:
             yield ServerSentEvent(raw_data=row.model_dump_json(), event="progress")
         if row.status in runs.ENDED:
+            yield ServerSentEvent(raw_data="{}", event="closed")
             break
         before = row
         await asyncio.sleep(_LOOK)
-    yield ServerSentEvent(raw_data="{}", event="closed")

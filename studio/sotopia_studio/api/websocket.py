@@ -155,7 +155,8 @@ class _Simulation:
             if event.kind == "failed":
                 problem = SotopiaError(decode_json(event.payload).get("reason", ""))
                 await self.error("SIMULATION_ISSUE", problem)
-        await self.send("FINISH_SIM", {"episode": episode, "last": last})
+        if not self.parts.hub.closing:  # then the connection is closed, and the episode goes on
+            await self.send("FINISH_SIM", {"episode": episode, "last": last})
 
     async def close(self) -> None:
         """Ends the stream; the episode continues."""

@@ -7,6 +7,7 @@ for as long as they like.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from typing import Any
 
@@ -22,6 +23,16 @@ LONGEST_MESSAGE = 2**20
 """The maximum size of a WebSocket message, in bytes."""
 _FILES = 65_536
 _REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
+
+
+class Server(uvicorn.Server):
+    """A server that ends the streams of pages when it stops; uvicorn would wait for them and cut each with an error."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends the streams, then everything else."""
+        app: Any = self.config.app
+        await app.state.services.hub.close()
+        await super().shutdown(sockets)
 
 
 def server_config(app: ASGIApp, settings: ServiceSettings, **options: Any) -> uvicorn.Config:

@@ -134,6 +134,7 @@ async def _show(
         absences=absences(state, agent, standing),
         now=time.time(),
         person=person,
+        on_timeout=state.spec.on_timeout,
         limit=state.table.observe(agent).turn_limit,
         assistance=None if state.ended else state.spec.assistants.get(agent),
         proposal=proposal,

@@ -28,7 +28,7 @@ class RunRow(Record):
 
     Attributes:
         id: sorts by time of creation.
-        name: its name on pages.
+        name: its name on pages; by default made from the id.
         kind: ``batch``.
         status: ``queued``, ``running``, ``done``, ``failed`` or ``stopped``.
         directory: its run directory.
@@ -85,14 +85,20 @@ async def add(
         connection: a writing transaction.
         spec: the settings of the run, as JSON text; empty if it was imported without them.
         identity: its id, if the caller has chosen one.
-        name: its name on pages.
+        name: its name on pages; by default made from the id.
         directory: its run directory.
         planned: the number of its episodes.
         owner: id of the user who started it.
         status: its status; set it for a run that was played elsewhere.
     """
     identity = identity or tables.new_id()
-    values = {"name": name, "kind": "batch", "spec": spec, "status": status, "directory": directory}
+    values = {
+        "name": name or f"run {identity[-6:]}",
+        "kind": "batch",
+        "spec": spec,
+        "status": status,
+        "directory": directory,
+    }
     row = {"id": identity, "planned": planned, "owner": owner, "created": time.time(), **values}
     await connection.execute(insert(tables.run).values(**row))
     return identity

@@ -33,7 +33,9 @@ async def annotation_set(
     # Qualification items have gold scores; counted as annotations they would inflate the agreement.
     done = [item for item in await studies.assignments(connection, row.id, "done") if item.slot != GOLD_SLOT]
     if not done:
-        raise InvalidValueError("the study has no annotations yet", field="study", got=row.name)
+        raise InvalidValueError(
+            "the study has no annotations yet; they appear here as soon as two people have scored the same conversation"
+        )
     by_id = {item: await episodes.record_of(connection, item) for item in dict.fromkeys(item.item for item in done)}
     annotations = [
         annotation

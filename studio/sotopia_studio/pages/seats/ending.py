@@ -71,11 +71,12 @@ def _reason(state: LiveEpisode, agent: str) -> str:
         return _BROKEN.get(state.status, "")
     if dropped_out(state, agent):
         return "You did not answer in time."
+    names, left = state.spec.task.names, state.table.state.left
+    if agent in left:  # for this person, the end, whatever the others did then
+        return "You left."
     if stop is not StopReason.LEFT:
         return _REASONS[stop]
-    names, left = state.spec.task.names, state.table.state.left
-    others = [names[other] for other in state.spec.task.agents if other in left and other != agent]
-    return "You left." if agent in left else f"{' and '.join(others)} left."
+    return f"{' and '.join(names[other] for other in state.spec.task.agents if other in left)} left."
 
 
 async def _result(connection: AsyncConnection, state: LiveEpisode, agent: str) -> str:

@@ -141,6 +141,16 @@ for (const line of document.querySelectorAll("[data-about]")) {
   show();
 }
 
+// A page that waits asks for itself, and goes on as soon as there is another one.
+for (const part of document.querySelectorAll("[data-again]")) {
+  setInterval(async () => {
+    const answer = await fetch(location.href).catch(() => null);
+    const there = answer?.ok && new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-again]");
+    if (there) await htmx.swap({ target: part, sourceElement: part, text: there.innerHTML, swap: "innerMorph" });
+    else if (answer && answer.status < 500) location.assign(answer.url);
+  }, 1000 * part.dataset.again);
+}
+
 const editable = "input, select, textarea, [contenteditable]";
 
 document.addEventListener("keydown", (event) => {

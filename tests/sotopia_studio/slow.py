@@ -1,4 +1,4 @@
-"""Policies that take their time, and one that leaves."""
+"""A policy that thinks for a while, so that a run can be stopped in the middle."""
 
 from __future__ import annotations
 
@@ -43,13 +43,3 @@ class Heavy(Slow):
         """Blocks its thread."""
         self.parameters = {"seconds": seconds}
         time.sleep(seconds)
-
-
-class Leaver(Slow):
-    """Leaves at its first turn."""
-
-    name = "leaver"
-
-    async def act(self, observation: Observation, seed: int) -> Decision:
-        """Returns the action of leaving."""
-        return Decision(Action("leave"))  # type: ignore[arg-type]

@@ -88,7 +88,6 @@ def test_a_sentence_becomes_a_draft_and_is_played(studio: Studio) -> None:
     expect(seats).to_have_count(3)  # `all` does not wait
     for seat in seats.all():
         write(page, seat, "silent")
-    write(page, page.get_by_label("Evaluator"), "none")
     press(page, page.get_by_role("button", name="Begin"))
     expect(page.locator("#status")).to_contain_text("done")
     studio.check(page)

@@ -111,7 +111,6 @@ def test_a_person_who_has_not_come_is_expected(studio: Studio) -> None:
     studio.check(page)
 
 
-LEAVER = "tests.sotopia_studio.slow:Leaver"
 THREE = next(iter(naming.task_set("mini_mafia", 1, 0, "medium")))
 
 
@@ -121,7 +120,7 @@ def press_leave(page: Page) -> None:
 
 
 def test_a_partner_who_leaves_is_named_and_ends_a_conversation_of_two(studio: Studio) -> None:
-    page = seated(studio, LEAVER)
+    page = seated(studio, "leaver")
     say(page, "Good morning.")
     expect(page.get_by_text("The conversation is over.")).to_contain_text(
         f"{bargaining().names['agent_1']} left.", timeout=SOON
@@ -149,7 +148,7 @@ def test_a_partner_in_another_browser_who_leaves_is_named_within_seconds(studio:
 def test_of_three_one_leaves_and_the_others_go_on(studio: Studio, is_person: bool) -> None:
     (first, page), (second, other) = studio.person(), studio.person()
     people = {"agent_0": first, "agent_1": second} if is_person else {"agent_0": first}
-    rest = "honest" if is_person else LEAVER
+    rest = "honest" if is_person else "leaver"
     policies = {"agent_0": "human", "agent_1": "human" if is_person else "honest", "agent_2": rest}
     episode = studio.begin(task=THREE, policies=policies, people=people, rules=Rules(max_turns=20))
     page.goto(f"{studio.address}/seat/{episode}/agent_0")

@@ -110,8 +110,8 @@ def _report(query: Comparing, directories: Sequence[str], lines: Sequence[str]) 
             runs=(*directories, *([str(tagged)] if lines else [])),
             evaluators=tuple(query.evaluator),
             metrics=tuple(query.metric),
-            by=query.by,
-            baseline=query.baseline,
+            by=query.by or None,  # a form sends an empty text for what is left out
+            baseline=query.baseline or None,
             policies=tuple(query.policy),
             partners=tuple(query.partner),
         )

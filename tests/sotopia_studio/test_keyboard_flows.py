@@ -18,7 +18,15 @@ from tests.sotopia_studio.studio import Studio, running
 from tests.sotopia_studio.test_keyboard import join, open_study, press, tab_to, write
 from tests.sotopia_studio.test_seat_in_view import SIZES, in_view, seated
 
-PLAY = {"kind": "play", "title": "Talk", "tasks": "bargaining", "n": 1, "seats": "first", "partner": "boulware"}
+PLAY = {
+    "kind": "play",
+    "title": "Talk",
+    "instructions": "Read.",
+    "tasks": "bargaining",
+    "n": 1,
+    "seats": "first",
+    "partner": "boulware",
+}
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 from sotopia_studio import auth
 from sotopia_studio.client import AsyncStudio
 from sotopia_studio.store import episode_lists, events, tables
@@ -151,13 +152,18 @@ async def live(url: str, folder: Path) -> list[Figure]:
     server = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL)
     try:
         async with AsyncStudio(f"http://127.0.0.1:{port}", token) as studio:
+            start = time.perf_counter()
             while not await answers(port):
-                await asyncio.sleep(0.1)
-            return await pages(port, token) + [
-                figure
-                for name, (address, end) in STREAMS.items()
-                for figure in await watched(studio, database, name, partial(watch, port, token, address, end))
-            ]
+                await asyncio.sleep(0.02)
+            results = [Figure("from the command to the first answer", time.perf_counter() - start, "s", 5)]
+            results += await pages(port, token)
+            process = psutil.Process(server.pid)
+            for name, (address, end) in STREAMS.items():
+                before = sum(process.cpu_times()[:2])
+                results += await watched(studio, database, name, partial(watch, port, token, address, end))
+                used = sum(process.cpu_times()[:2]) - before
+                results.append(Figure("the server's processor time meanwhile", used, "s", 4))
+            return results
     finally:
         server.terminate()
         server.wait()
@@ -185,11 +191,13 @@ async def pages(port: int, token: str) -> list[Figure]:
 
 
 async def answers(port: int) -> bool:
-    """Whether somebody listens."""
+    """Whether the server answers; it listens before, while it is still being loaded."""
     try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
         return False
+    writer.write(f"GET /static/icon.svg HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+    await reader.readline()
     writer.close()
     return True
 

@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Literal
 
 from argon2 import PasswordHasher
@@ -192,8 +193,10 @@ async def log_in(database: Database, name: str, password: str) -> str:
     async with database.read() as connection:
         user = (await connection.execute(select(row).where(row.c.name == name))).one_or_none()
     try:
-        # An unknown name takes as long as a wrong password, so the time does not tell which names exist.
-        await asyncio.to_thread(_HASHER.verify, user.password if user else _DECOY, password)
+        # An unknown name takes as long as a wrong password, so the time does not tell which names exist. The decoy is
+        # made at the first login, whoever logs in.
+        decoy = await asyncio.to_thread(_decoy)
+        await asyncio.to_thread(_HASHER.verify, user.password if user else decoy, password)
     except (VerifyMismatchError, InvalidHashError):
         user = None
     if user is None:
@@ -202,7 +205,10 @@ async def log_in(database: Database, name: str, password: str) -> str:
         return await open_session(connection, user.id, user.role)
 
 
-_DECOY = _HASHER.hash(secrets.token_hex(16))
+@cache
+def _decoy() -> str:
+    """The hash of a password that nobody has; at import, it would be a tenth of the start of every command."""
+    return _HASHER.hash(secrets.token_hex(16))
 
 
 async def principal_of(connection: HTTPConnection) -> Principal | None:

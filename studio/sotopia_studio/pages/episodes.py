@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -27,7 +28,7 @@ from sotopia_studio.pages.editing import evaluation_menus
 from sotopia_studio.pages.rendering import STATIC, EventStream, fragment, render
 from sotopia_studio.store import comments, episode_lists, episodes, event_records, events, jobs
 from sotopia_studio.store import tags as tag_store
-from sotopia_studio.store.episode_lists import EpisodeFilter
+from sotopia_studio.store.episode_lists import EpisodeFilter, EpisodeRow
 
 router = APIRouter()
 CLOSE = "close"
@@ -49,10 +50,13 @@ def _filter(query: dict[str, str]) -> tuple[EpisodeFilter, dict[str, str]]:
 async def listing(request: Request, parts: ServicesDep, _: Reader, after: str = "") -> HTMLResponse:
     """The list of episodes, filtered by a form."""
     conditions, fields = _filter(dict(request.query_params))
-    async with parts.database.read() as connection:
-        rows = await episode_lists.page(connection, conditions, after=after, limit=episode_lists.PAGE + 1)
-        total = await episode_lists.count(connection, conditions)
-    menus = await parts.menus.get()
+
+    async def listed() -> tuple[list[EpisodeRow], int]:
+        async with parts.database.read() as connection:
+            rows = await episode_lists.page(connection, conditions, after=after, limit=episode_lists.PAGE + 1)
+            return rows, await episode_lists.count(connection, conditions)
+
+    (rows, total), menus = await asyncio.gather(listed(), parts.menus.get())
     more = len(rows) > episode_lists.PAGE
     rows = rows[: episode_lists.PAGE]
     return render(request, "episodes.html", rows=rows, total=total, menus=menus, fields=fields, after=after, more=more)

@@ -89,7 +89,7 @@ class Database:
     async def watched(self) -> AsyncIterator[Callable[[], Awaitable[object]]]:
         """Yields a function that returns the version of the data, which every commit of another connection changes.
 
-        It costs a tenth of a query. The connection is its own, since SQLite counts versions for each connection.
+        The connection is its own, since SQLite counts versions for each connection.
         """
         async with self._reader.connect() as connection:
             if self.is_sqlite:

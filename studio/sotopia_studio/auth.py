@@ -281,7 +281,6 @@ def requires(scope: Scope) -> Callable[[HTTPConnection], Awaitable[Principal]]:
 
 Reader = Annotated[Principal, Depends(requires("read"))]
 Runner = Annotated[Principal, Depends(requires("run"))]
-Admin = Annotated[Principal, Depends(requires("admin"))]
 
 
 async def tokens(connection: AsyncConnection, owner: str) -> list[dict[str, object]]:

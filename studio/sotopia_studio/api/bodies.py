@@ -111,6 +111,12 @@ def json_answer(text: str) -> Response:
     return Response(text, media_type="application/json")
 
 
+def attached(text: str, name: str, media_type: str) -> Response:
+    """Returns text as a file that a browser saves under a name."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(text, media_type=media_type, headers=headers)
+
+
 def page_text(rows: Sequence[tuple[str, str]], total: int, limit: int) -> str:
     """Returns a page of items, given as pairs of an id and JSON text.
 

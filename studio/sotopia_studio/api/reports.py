@@ -144,9 +144,17 @@ async def compare_chart(
     parts: ServicesDep, _: Reader, query: Annotated[ComparingChart, Query()], form: Literal["svg", "png"]
 ) -> Response:
     """Returns a chart of a comparison, the first one by default; the error lists the valid names."""
-    report = await compared(parts, query)
+    return await chart_of(await compared(parts, query), query.chart, form)
+
+
+async def chart_of(report: Report, name: str, form: Literal["svg", "png"]) -> Response:
+    """Returns a chart of a report, the first one without a name.
+
+    Raises:
+        UnknownNameError: the report has no such chart.
+    """
     charts = await asyncio.to_thread(report.charts)
-    name = query.chart or next(iter(charts), "")
+    name = name or next(iter(charts), "")
     if name not in charts:
         raise UnknownNameError(field="chart", got=name, valid=list(charts))
     content = await asyncio.to_thread(figure_bytes, charts[name], form)

@@ -14,6 +14,7 @@ from sotopia_env.people.answers import completed_sheet
 from sotopia_env.people.studies.design import make_tasks
 from sotopia_env.people.studies.settings import AnnotateStudy, PlayStudy, study_of
 from sotopia_env.people.tables.results import StudyTables, TableName
+from sotopia_studio.api.bodies import attached
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep, public_address
 from sotopia_studio.store import studies
@@ -89,7 +90,7 @@ async def change_study(parts: ServicesDep, _: Runner, name: str, change: Literal
     """Closes a study, which then admits no new participants, or opens it again."""
     async with parts.database.write() as connection:
         row = await studies.by_name(connection, name)
-        await studies.set_status(connection, row.id, "closed" if change == "close" else "open")
+        await studies.change(connection, row.id, status="closed" if change == "close" else "open")
 
 
 @router.post("/studies/{name}/links/new", status_code=201)
@@ -118,13 +119,13 @@ async def export_study(parts: ServicesDep, reader: Reader, name: str, kind: Lite
     """Returns every answer and outcome in long form: one row for each value; see the codebook."""
     if kind == "csv":
         return await export_table(parts, reader, name, "long")
-    return _attached((await _tables(parts, name)).json_lines(), f"{name}.jsonl", "application/jsonl")
+    return attached((await _tables(parts, name)).json_lines(), f"{name}.jsonl", "application/jsonl")
 
 
 @router.get("/studies/{name}/tables/{table}.csv", response_class=PlainTextResponse)
 async def export_table(parts: ServicesDep, _: Reader, name: str, table: TableName) -> Response:
     """Returns a table of results: a row for each value (`long`), person and item (`wide`), or turn; or its codebook."""
-    return _attached((await _tables(parts, name)).csv(table), f"{name}-{table}.csv", "text/csv")
+    return attached((await _tables(parts, name)).csv(table), f"{name}-{table}.csv", "text/csv")
 
 
 @router.get("/studies/{name}/codebook")
@@ -139,11 +140,6 @@ async def _tables(parts: Services, name: str) -> StudyTables:
         return await export.tables_of(connection, await studies.by_name(connection, name))
 
 
-def _attached(text: str, name: str, media_type: str) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return PlainTextResponse(text, media_type=media_type, headers=headers)
-
-
 @router.get("/studies/{name}/sheet.{kind}", response_class=PlainTextResponse)
 async def sheet(parts: ServicesDep, _: Reader, name: str, kind: Literal["csv", "key.json"]) -> Response:
     """Returns the annotations as a completed sheet, or its key: `sotopia judge-agreement` reads both."""
@@ -151,7 +147,7 @@ async def sheet(parts: ServicesDep, _: Reader, name: str, kind: Literal["csv", "
         row = await studies.by_name(connection, name)
         answers, _episodes = await agreements.annotation_set(connection, annotate_only(row), row)
     text = completed_sheet(answers) if kind == "csv" else answers.key.model_dump_json(indent=2) + "\n"
-    return _attached(text, f"{name}.{kind}", "text/plain")
+    return attached(text, f"{name}.{kind}", "text/plain")
 
 
 @router.get("/studies/{name}/agreement")

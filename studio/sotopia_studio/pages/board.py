@@ -12,11 +12,11 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from sotopia_env.foundation.errors import SotopiaError, UnknownNameError
-from sotopia_env.reports.charts import figure_bytes
+from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.reports.sheet import Report
 from sotopia_studio.answers import status_of
 from sotopia_studio.api import studies as api
+from sotopia_studio.api.reports import chart_of
 from sotopia_studio.auth import Reader
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.rendering import fragment, render
@@ -90,8 +90,4 @@ async def agreement_chart(
     parts: ServicesDep, _: Reader, name: str, chart: Annotated[str, Query(max_length=80)]
 ) -> Response:
     """A picture of the agreement."""
-    report = await _report(parts, name)
-    charts = await asyncio.to_thread(report.charts)
-    if chart not in charts:
-        raise UnknownNameError(field="chart", got=chart, valid=list(charts))
-    return Response(await asyncio.to_thread(figure_bytes, charts[chart], "svg"), media_type="image/svg+xml")
+    return await chart_of(await _report(parts, name), chart, "svg")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Request, UploadFile
-from fastapi.responses import PlainTextResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.settings_form import values_of
@@ -18,6 +18,7 @@ from sotopia_env.people.studies.builder import DRAFT, OTHER
 from sotopia_env.people.studies.design import Design
 from sotopia_env.people.studies.design import design as design_of
 from sotopia_env.people.studies.settings import KINDS, AnyStudy
+from sotopia_studio.api.bodies import attached
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.editing import Edited, edited, policy_lines
@@ -235,16 +236,8 @@ async def keep(parts: ServicesDep, runner: Runner, identity: str, sent: Texts) -
     if stored != identity:  # the page goes on with the copy
         return Response(status_code=200, headers={"HX-Redirect": f"/studies/drafts/{stored}"})
     review = await reviewed(parts, sent)
-    labels = builder.labels(sent)
-    values = {
-        "design": review.design,
-        "change": review.change,
-        "todo": review.todo,
-        "labels": labels,
-        "saved": True,
-        "sent": sent,
-    }
-    return Response(fragment("_study_summary.html", **values), media_type="text/html")
+    values = {"design": review.design, "change": review.change, "todo": review.todo, "labels": builder.labels(sent)}
+    return HTMLResponse(fragment("_study_summary.html", saved=True, sent=sent, **values))
 
 
 @router.post("/studies/drafts/{identity}")
@@ -303,8 +296,7 @@ async def delete(parts: ServicesDep, runner: Runner, identity: str) -> Response:
 
 
 def _file(study: AnyStudy) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{study.name}.yaml"'}
-    return PlainTextResponse(files.to_text(study), media_type="application/yaml", headers=headers)
+    return attached(files.to_text(study), f"{study.name}.yaml", "application/yaml")
 
 
 @router.get("/studies/drafts/{identity}/study.yaml")

@@ -20,6 +20,7 @@ from sotopia_env.foundation.versions import code_version
 from sotopia_env.people.seat.conversation import EpisodePage, TurnCard, show
 from sotopia_env.world.play.table import Table
 from sotopia_studio import live
+from sotopia_studio.api.bodies import attached
 from sotopia_studio.api.episodes import existing_episode, resume_episode, stop_episode
 from sotopia_studio.api.simulate import NewEvaluation, SeatLink, evaluate_episode, new_links
 from sotopia_studio.auth import Principal, Reader, Runner
@@ -286,7 +287,7 @@ async def record(parts: ServicesDep, _: Reader, episode: str) -> Response:
     """The exact line of the record."""
     async with parts.database.read() as connection:
         line = await episodes.line_of(connection, episode)
-    return Response(f"{line}\n", media_type="application/jsonl", headers=_attached(f"{episode}.jsonl"))
+    return attached(f"{line}\n", f"{episode}.jsonl", "application/jsonl")
 
 
 @router.get("/episodes/{episode}/page.html")
@@ -294,14 +295,10 @@ async def export(parts: ServicesDep, _: Reader, episode: str) -> Response:
     """The episode as one file that needs no network."""
     async with parts.database.read() as connection:
         row, view, _policies = await view_of(connection, episode)
-    return Response(one_file([view], row.task), media_type="text/html", headers=_attached(f"{episode}.html"))
+    return attached(one_file([view], row.task), f"{episode}.html", "text/html")
 
 
 def one_file(views: list[EpisodePage], title: str) -> str:
     """Returns episodes as one HTML file that contains its style sheet and needs no network."""
     style = (STATIC / "studio.css").read_text(encoding="utf-8")
     return fragment("export.html", views=views, title=title, style=style, version=code_version())
-
-
-def _attached(name: str) -> dict[str, str]:
-    return {"Content-Disposition": f'attachment; filename="{name}"'}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Form, Query, Request
 from fastapi.responses import RedirectResponse, Response
@@ -193,17 +193,11 @@ async def rate(request: Request, parts: ServicesDep, person: Person, fields: Fie
     answers = read_form(step.sections, fields)
     if answers.problems:
         return _show(request, step, answers, 422)
-    await _record(parts, person, step, dict(answers.values), fields)
-    return _BACK
-
-
-async def _record(
-    parts: Services, person: Principal, step: Step, values: dict[str, Any], fields: dict[str, str]
-) -> None:
     seconds = seconds_since(fields.get("opened", ""))
     async with parts.database.write() as connection:
-        await flow.submit(connection, person.id, step.assignment.id, values, seconds)
+        await flow.submit(connection, person.id, step.assignment.id, dict(answers.values), seconds)
         await drafts.clear(connection, person.id, _form_name(step))
+    return _BACK
 
 
 @router.post("/study/questionnaire")

@@ -191,12 +191,17 @@ async def _stand(parts: Services, person: Principal, episode: str, shared: bool)
         return await standing_of(connection, episode, live.ADVANCE)
 
 
+def _target(request: Request) -> tuple[str, str]:
+    """The template, and the end of the address, of what is shown after a form was sent."""
+    # A page with JavaScript swaps the part that changes; without it, the browser loads the page again.
+    return ("_seat.html", "/view") if "hx-request" in request.headers else ("seat.html", "")
+
+
 @router.post("/seat/{episode}/{agent}")
 async def act(request: Request, parts: ServicesDep, person: Sitter, episode: str, agent: str) -> Response:
     """Carries out the person's action."""
     form = await request.form()
-    # A page with JavaScript swaps the part that changes; without it, the browser loads the page again.
-    template, part = ("_seat.html", "/view") if "hx-request" in request.headers else ("seat.html", "")
+    template, part = _target(request)
     show = partial(_show, request, parts, person, template=template)
     fields = {name: str(value) for name, value in form.items()}
     read = partial(read_action, fields=fields, to=[str(name) for name in form.getlist("to")])
@@ -247,7 +252,7 @@ async def believe(
     request: Request, parts: ServicesDep, person: Sitter, fields: Fields, episode: str, agent: str
 ) -> Response:
     """Records what the person believes about the facts, beside the episode."""
-    template, part = ("_seat.html", "/view") if "hx-request" in request.headers else ("seat.html", "")
+    template, part = _target(request)
     try:
         async with parts.database.write() as connection:
             state = await _load(connection, episode, agent, lock=True)
@@ -269,7 +274,7 @@ async def steer(
         state = await _load(connection, episode, agent, lock=True)
         await assistance.steer(connection, state, agent, is_by_person=by_person)
     await parts.hub.notify(episode)
-    return RedirectResponse(f"/seat/{episode}/{agent}{'/view' if 'hx-request' in request.headers else ''}", 303)
+    return RedirectResponse(f"/seat/{episode}/{agent}{_target(request)[1]}", 303)
 
 
 @router.post("/seat/{episode}/{agent}/worth")

@@ -62,9 +62,9 @@ async def listed(connection: AsyncConnection) -> Sequence[Any]:
     return (await connection.execute(query)).all()
 
 
-async def set_status(connection: AsyncConnection, study: str, status: str) -> None:
-    """Opens or closes a study; a closed study admits no new participants."""
-    await connection.execute(update(tables.study).where(tables.study.c.id == study).values(status=status))
+async def change(connection: AsyncConnection, study: str, **columns: Any) -> None:
+    """Changes columns of a study, such as its settings, or its status: a closed study admits no new participants."""
+    await connection.execute(update(tables.study).where(tables.study.c.id == study).values(**columns))
 
 
 async def add_participant(

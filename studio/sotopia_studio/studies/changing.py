@@ -85,8 +85,7 @@ async def carry_out(database: Database, settings: ServiceSettings, identity: str
         if change.fixed:
             raise ConflictError(f"{', '.join(change.fixed)}: cannot change any more; copy the study instead")
         await _remember(connection, row)
-        values = {"settings": study.model_dump_json()}
-        await connection.execute(update(tables.study).where(tables.study.c.id == row.id).values(**values))
+        await studies.change(connection, row.id, settings=study.model_dump_json())
         await _plan_anew(connection, study, row.id, items)
 
 

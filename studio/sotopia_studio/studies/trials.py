@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
@@ -46,7 +46,7 @@ async def begin(database: Database, settings: ServiceSettings, study: AnyStudy, 
     async with database.write() as connection:
         await remove(connection, owner)
         identity = await studies.add(connection, trial.name, trial.kind, trial.model_dump_json(), owner)
-        await studies.set_status(connection, identity, studies.TRIAL)
+        await studies.change(connection, identity, status=studies.TRIAL)
         await studies.add_assignments(connection, identity, items)
         await studies.add_participant(connection, identity, external=back)
 
@@ -83,8 +83,7 @@ async def stand_in(database: Database, settings: ServiceSettings, owner: str) ->
     items = await opening.planned(database, settings, changed)
     async with database.write() as connection:
         await _clear(connection, row.id)
-        values = {"settings": changed.model_dump_json()}
-        await connection.execute(update(tables.study).where(tables.study.c.id == row.id).values(**values))
+        await studies.change(connection, row.id, settings=changed.model_dump_json())
         await studies.add_assignments(connection, row.id, items)
 
 

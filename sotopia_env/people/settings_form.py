@@ -10,14 +10,17 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.errors import FieldError, InvalidValueError, joined
 from sotopia_env.foundation.settings import Settings
+from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.foundation.yaml_text import parse_yaml, to_yaml
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 
 class SettingHint(Settings):
@@ -225,6 +228,52 @@ def _text(shape: FieldShape, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Edited(Generic[RecordT]):
+    """A submitted form.
+
+    Attributes:
+        fields: the fields as the browser sent them, to fill the form in again.
+        record: the record; ``None`` if a field is invalid.
+        problems: messages by field; under an empty name, messages that belong to no field.
+    """
+
+    fields: Mapping[str, str]
+    record: RecordT | None
+    problems: Mapping[str, str]
+
+
+def edited(kind: type[RecordT], values: Mapping[str, Any], fields: Mapping[str, str]) -> Edited[RecordT]:
+    """Reads a record.
+
+    Args:
+        kind: the class of the record.
+        values: the values made from the fields; problems are named by these keys, with dots between nested keys.
+        fields: the fields as the browser sent them.
+    """
+    try:
+        return Edited(fields, kind.model_validate(dict(values)), {})
+    except ValidationError as error:
+        problems: dict[str, str] = {}
+        for item in error.errors():
+            problem = invalid_part(item)
+            path = joined(".".join(str(part) for part in item["loc"]), problem.field)
+            problems.setdefault(_form_field(path, fields), _sentence(item["type"], problem))
+        return Edited(fields, None, problems)
+
+
+def _form_field(path: str, fields: Mapping[str, str]) -> str:
+    """The field of the form that a path belongs to: the path itself, or the part of it that has a field."""
+    while path and path not in fields:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _sentence(kind: str, problem: FieldError) -> str:
+    text = "this is needed" if kind == "missing" else str(problem)
+    return text[:1].upper() + text[1:]
 
 
 def with_rows(sent: Mapping[str, str], path: str, rows: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -1,13 +1,18 @@
-"""The assignment of people and conversations to the conditions of a play study, evenly."""
+"""The assignment of people and conversations to the conditions of a play study, evenly, and what is left to do."""
 
 from __future__ import annotations
 
+import itertools
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from sotopia_env.people.studies.design import Condition, conditions, item_parts, of_item
 from sotopia_env.people.studies.settings import PlayStudy
+
+_FEWEST = 3
+"""The number of finished items below which nothing is said about the time that is left."""
 
 
 class Assignment(Protocol):
@@ -21,6 +26,7 @@ class Assignment(Protocol):
         state: ``open``, ``leased``, or how it ended, such as ``done``.
         participant: code of the person who has it; ``None`` if nobody has.
         seconds: the time that the person took for a form; ``None`` if it is unknown.
+        finished: the time of the end, in seconds since the epoch; ``None`` before it.
     """
 
     id: str
@@ -29,6 +35,7 @@ class Assignment(Protocol):
     state: str
     participant: str | None
     seconds: float | None
+    finished: float | None
 
 
 def emptiest(study: PlayStudy, people: Iterable[Condition], free: Iterable[str]) -> int:
@@ -72,3 +79,27 @@ def preferred(
 
     free = [row for row in assignments if row.state == "open" and row.item not in own]
     return [row.item for row in sorted(free, key=order) if admits(study, condition, row.item)]
+
+
+def by_condition(study: PlayStudy, assignments: Iterable[Assignment]) -> dict[str, Counter[str]]:
+    """Returns for each condition the number of assignments in each state; empty without factors."""
+    if len(conditions(study)) == 1:
+        return {}
+    counts: dict[str, Counter[str]] = {condition.name: Counter() for condition in conditions(study)}
+    for row in assignments:
+        counts[of_item(study, row.item).name][row.state] += 1
+    return counts
+
+
+def seconds_left(assignments: Sequence[Assignment], now: float) -> float | None:
+    """Returns how long the rest takes at the pace of the latest ends; ``None`` if that cannot be said.
+
+    The rest times the mean pause between the ends, which contains how many people work at once.
+    """
+    ends = sorted(row.finished for row in assignments if row.state == "done" and row.finished)[-20:]
+    left = sum(row.state in ("open", "leased") for row in assignments)
+    if len(ends) < _FEWEST or not left:
+        return None
+    pause = statistics.mean(later - earlier for earlier, later in itertools.pairwise(ends))
+    # Nobody came lately: the pace of people who have gone says nothing about those who will come.
+    return None if now - ends[-1] > max(600.0, 5 * pause) else left * pause

@@ -13,14 +13,17 @@ from sotopia_env import naming, tasks
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.settings import Settings, read_settings
 from sotopia_env.people.settings_form import (
+    Edited,
     SettingField,
     SettingHint,
     blank,
+    edited,
     fields_of,
     labels_of,
     record_at,
     rows_of,
     sent_of,
+    values_of,
     with_rows,
 )
 from sotopia_env.people.studies.design import tasks_of
@@ -85,6 +88,14 @@ def labels(sent: Mapping[str, str]) -> dict[str, str]:
 def draft_of(study: AnyStudy) -> dict[str, str]:
     """Returns the draft from which a study is built again."""
     return sent_of(study)
+
+
+def read_draft(sent: Mapping[str, str]) -> Edited[Any]:
+    """Reads the settings in a draft; names that are empty are made from what they name."""
+    kind = KINDS[sent["kind"]]
+    values = values_of(kind, sent) | {"kind": sent["kind"]}
+    fill_names(values)
+    return edited(kind, values, sent)
 
 
 def new_draft(kind: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, File, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from sotopia_env.foundation.errors import InvalidValueError
-from sotopia_env.people.settings_form import values_of
+from sotopia_env.people.settings_form import Edited
 from sotopia_env.people.studies import builder, files
 from sotopia_env.people.studies.builder import DRAFT, OTHER
 from sotopia_env.people.studies.design import Design
@@ -21,7 +21,7 @@ from sotopia_env.people.studies.settings import KINDS, AnyStudy
 from sotopia_studio.api.bodies import attached
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
-from sotopia_studio.pages.editing import Edited, edited, policy_lines
+from sotopia_studio.pages.editing import policy_lines
 from sotopia_studio.pages.rendering import fragment, render
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import drafts, runs, studies
@@ -67,17 +67,9 @@ class Review:
     todo: Mapping[str, str]
 
 
-def settings_in(sent: Mapping[str, str]) -> Edited[Any]:
-    """Reads the settings in a draft; names that are empty are made from what they name."""
-    values = values_of(KINDS[sent["kind"]], sent)
-    values["kind"] = sent["kind"]
-    builder.fill_names(values)
-    return edited(KINDS[sent["kind"]], values, sent)
-
-
 async def reviewed(parts: Services, sent: Mapping[str, str]) -> Review:
     """Reads a draft and checks the names in it, without building what they name."""
-    form, change, design = settings_in(sent), None, None
+    form, change, design = builder.read_draft(sent), None, None
     problems = dict(form.problems)
     if identity := sent.get(f"{DRAFT}study", ""):
         async with parts.database.read() as connection:
@@ -302,7 +294,7 @@ def _file(study: AnyStudy) -> Response:
 @router.get("/studies/drafts/{identity}/study.yaml")
 async def draft_file(parts: ServicesDep, runner: Runner, identity: str) -> Response:
     """The study in a draft as a file."""
-    form = settings_in(await _load(parts, runner.id, identity))
+    form = builder.read_draft(await _load(parts, runner.id, identity))
     if form.record is None:
         field, problem = next(iter(form.problems.items()))
         raise InvalidValueError(f"the draft is not complete: {problem}", field=field)

@@ -15,12 +15,13 @@ from fastapi.responses import RedirectResponse, Response
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.json_text import parse_json
 from sotopia_env.foundation.yaml_text import parse_yaml
+from sotopia_env.people.settings_form import Edited, edited
 from sotopia_env.reports.views.outcome_space import outcome_view
 from sotopia_env.world import Character, Scenario, Task
 from sotopia_env.world.scenario import RelationshipKind
 from sotopia_studio.auth import Reader, Runner
 from sotopia_studio.context import Services, ServicesDep
-from sotopia_studio.pages.editing import Edited, Fields, edited, lines, words
+from sotopia_studio.pages.editing import Fields, lines, words
 from sotopia_studio.pages.rendering import render
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import library

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,8 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.json_text import parse_json
-from sotopia_env.people.studies.design import conditions, of_item, of_person
+from sotopia_env.people.studies.assigning import by_condition, seconds_left
+from sotopia_env.people.studies.design import of_item, of_person
 from sotopia_env.people.studies.settings import FINISHED, AnyStudy, PlayStudy
 from sotopia_env.people.tables.spending import spent_on
 from sotopia_env.world.episode import RecordedTurn, Usage
@@ -41,8 +40,6 @@ STAGES = {
 """Where a person can be, in words."""
 LOST = ("no_partner", "not_qualified", "stopped", "dropped")
 """The stages of people who began and did not finish."""
-_FEWEST = 3
-"""The number of finished items below which nothing is said about the time that is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +127,11 @@ async def board_of(connection: AsyncConnection, study: AnyStudy, study_id: str) 
     return Board(
         people=tuple(entries),
         stages=Counter(entry.stage for entry in entries),
-        conditions=_by_condition(study, assignments),
+        conditions=by_condition(study, assignments) if isinstance(study, PlayStudy) else {},
         outages=tuple(await _outages(connection, rows)),
         usage=await _usage(connection, rows),
         left=sum(row.state in ("open", "leased") for row in assignments),
-        seconds_left=_seconds_left(assignments),
+        seconds_left=seconds_left(assignments, time.time()),
     )
 
 
@@ -188,15 +185,6 @@ def _person(
     )
 
 
-def _by_condition(study: AnyStudy, assignments: Sequence[Any]) -> dict[str, Counter[str]]:
-    if not isinstance(study, PlayStudy) or len(conditions(study)) == 1:
-        return {}
-    counts: dict[str, Counter[str]] = {condition.name: Counter() for condition in conditions(study)}
-    for row in assignments:
-        counts[of_item(study, row.item).name][row.state] += 1
-    return counts
-
-
 async def _outages(connection: AsyncConnection, rows: Mapping[str, Any]) -> list[StalledModel]:
     job = tables.job.c
     outages = [
@@ -232,17 +220,6 @@ async def _episode_usage(connection: AsyncConnection, identity: str, row: Any) -
 
 _MOST_REMEMBERED = 20_000
 _spent: dict[tuple[str, int, str], Usage] = {}
-
-
-def _seconds_left(assignments: Sequence[Any]) -> float | None:
-    """The open items times the mean pause between the latest ends, which contains how many people work at once."""
-    ends = sorted(row.finished for row in assignments if row.state == "done" and row.finished)[-20:]
-    left = sum(row.state in ("open", "leased") for row in assignments)
-    if len(ends) < _FEWEST or not left:
-        return None
-    pause = statistics.mean(later - earlier for earlier, later in itertools.pairwise(ends))
-    # Nobody came lately: the pace of people who have gone says nothing about those who will come.
-    return None if time.time() - ends[-1] > max(600.0, 5 * pause) else left * pause
 
 
 def minutes(seconds: float) -> int:

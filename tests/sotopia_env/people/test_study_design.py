@@ -1,13 +1,15 @@
-"""The design of a study: conditions have the same conversations, and what a wrong factor is called."""
+"""The design of a study: conditions have the same conversations, people get them evenly, a wrong factor is named."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.people.studies.assigning import by_condition, emptiest, preferred, seconds_left
 from sotopia_env.people.studies.design import conditions, item_parts, of_item, plan
 from sotopia_env.people.studies.settings import PlayStudy, study_of
 
@@ -66,3 +68,52 @@ def test_a_wrong_factor_is_named(change: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
         study(**change)
     assert caught.value.field == field
+
+
+@dataclass
+class Row:
+    """A row of a database of assignments."""
+
+    id: str
+    item: str
+    slot: int
+    state: str = "open"
+    participant: str | None = None
+    seconds: float | None = None
+    finished: float | None = None
+
+
+def rows(design: PlayStudy) -> list[Row]:
+    return [Row(f"{number:04}", item, slot) for number, (item, slot) in enumerate(plan(design))]
+
+
+def test_a_newcomer_gets_the_condition_with_the_fewest_people_that_has_a_seat() -> None:
+    design = study(seats="first", repeats=2, factors=[factor("partner", "boulware", "conceder", "tough")])
+    every, items = conditions(design), [row.item for row in rows(design)]
+    assert emptiest(design, [], items) == 0
+    assert emptiest(design, [every[0], every[1]], items) == 2
+    free = [item for item in items if of_item(design, item).number != 2]
+    assert emptiest(design, [every[0], every[0], every[1]], free) == 1
+
+
+def test_a_person_goes_through_the_conditions_and_stays_in_an_assigned_one() -> None:
+    design = study(seats="first", repeats=2, factors=[factor("partner", "boulware", "conceder")])
+    assignments = rows(design)
+    assignments[0].participant, assignments[0].state = "p", "done"
+    had = of_item(design, assignments[0].item).number
+    order = [of_item(design, item).number for item in preferred(design, "p", None, assignments)]
+    assert order[0] != had
+    assert {*order} == {0, 1}
+    own = preferred(design, "p", conditions(design)[had], assignments)
+    assert {of_item(design, item).number for item in own} == {had}
+    assert assignments[0].item not in own
+    assert by_condition(design, assignments)[conditions(design)[had].name] == {"done": 1, "open": 1}
+
+
+def test_the_time_that_is_left_follows_the_pace_of_the_latest_ends() -> None:
+    assignments = rows(study(seats="first", repeats=6))
+    for number, row in enumerate(assignments[:3]):
+        row.state, row.finished = "done", 100.0 * (number + 1)
+    assert seconds_left(assignments, 350.0) == 300.0
+    assert seconds_left(assignments[1:], 350.0) is None  # two ends say nothing
+    assert seconds_left(assignments, 5_000.0) is None  # nobody came lately

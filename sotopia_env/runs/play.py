@@ -14,9 +14,9 @@ from sotopia_env.evaluators.evaluator import JudgePanel, MemberFailedError, Memb
 from sotopia_env.foundation.errors import FATAL, SotopiaError
 from sotopia_env.foundation.waiting import all_at_once
 from sotopia_env.runs.plan import EpisodePlan
-from sotopia_env.runs.series import written_notes
 from sotopia_env.storage.manifest import FailureRecord, named
 from sotopia_env.world.episode import Episode, EpisodeError, Evaluation, Evaluator, RecordedTurn
+from sotopia_env.world.play.notes import written_notes
 from sotopia_env.world.play.policy import policy_identity
 from sotopia_env.world.play.table import Table
 

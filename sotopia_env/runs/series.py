@@ -10,63 +10,18 @@ where it stopped.
 from __future__ import annotations
 
 import asyncio
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
-from sotopia_env.foundation.quoting import escape
+from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.world.episode import Episode
-from sotopia_env.world.play.notes import notes_of, with_notes
-from sotopia_env.world.play.policy import Policy, policy_identity, turn_seed
-from sotopia_env.world.play.table import Table
-from sotopia_env.world.scenario import Task
-
-NOTES = "notes"
-DEFAULT_LENGTH, LONGEST = 600, 8_000
-"""Characters of a seat's notes, about four for a token: by default and at most."""
+from sotopia_env.world.play.notes import following
+from sotopia_env.world.play.policy import policy_identity
 
 
 class BrokenSeriesError(SotopiaError):
     """An episode cannot be played, because the one before it in its series failed."""
-
-
-def notes_length(carry: str) -> int:
-    """Returns the maximum number of characters in ``notes`` or ``notes:N``.
-
-    Raises:
-        InvalidValueError: the text has another form.
-    """
-    kind, colon, number = carry.partition(":")
-    length = number if colon else str(DEFAULT_LENGTH)
-    if kind != NOTES or not (
-        length.isascii() and length.isdecimal() and len(length) < 6 and 0 < int(length) <= LONGEST
-    ):
-        expected = f"'notes', or 'notes:N' with N from 1 to {LONGEST} characters"
-        raise InvalidValueError(field="carry", expected=expected, got=carry)
-    return int(length)
-
-
-async def written_notes(table: Table, policies: Mapping[str, Policy], most: int) -> dict[str, str]:
-    """Returns what every seat writes down after the end, by agent id, each from its own observation alone.
-
-    Notes are one line; a longer text ends with its last whole word within ``most`` characters. A policy that takes no
-    notes keeps those that it had.
-    """
-    notes = {}
-    for agent, policy in policies.items():
-        seed = turn_seed(table.state.seed, len(table.turns), table.task.seat_of[agent])
-        text = await notes_of(policy, table.observe(agent), most, seed)
-        if line := textwrap.shorten(escape(text), most, placeholder=""):
-            notes[agent] = line
-    return notes
-
-
-def following(task: Task, before: Episode) -> Task:
-    """Returns the task with the notes that its people wrote after the episode before."""
-    notes = {before.task.names[agent]: text for agent, text in before.notes.items()}
-    return with_notes(task, {agent: notes[name] for agent, name in task.names.items() if name in notes})
 
 
 class Series:

@@ -20,9 +20,9 @@ from sotopia_env.foundation.settings import Settings, merged, settings_of
 from sotopia_env.foundation.yaml_text import read_yaml
 from sotopia_env.naming.grammar import split, split_names
 from sotopia_env.runs.plan import EpisodePlan, Orders, all_matchups, plan_episodes
-from sotopia_env.runs.series import notes_length
 from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.play.notes import notes_length
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool

@@ -20,7 +20,7 @@ from sotopia_env.foundation.checksums import CheckedRecord, read_checked, with_c
 from sotopia_env.foundation.errors import DamagedRecordError, EvaluationError, InvalidValueError, Verbatim, Where
 from sotopia_env.foundation.files import read_lines, write_text_atomically
 from sotopia_env.foundation.quoting import escape
-from sotopia_env.foundation.records import JsonObject, Record
+from sotopia_env.foundation.records import JsonObject, Record, TextMap
 from sotopia_env.foundation.versions import code_version
 from sotopia_env.outcomes.result import OutcomeResult, SpokenAgreement
 from sotopia_env.world.action import Advice
@@ -276,7 +276,7 @@ class Episode(CheckedRecord):
     evaluations: tuple[Evaluation, ...] = ()
     errors: tuple[EpisodeError, ...] = ()
     beliefs: tuple[Belief, ...] = Field(default=(), exclude_if=lambda value: not value)  # other lines stay as they were
-    notes: Mapping[str, str] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    notes: TextMap = Field(default_factory=dict, exclude_if=lambda value: not value)
     duration: float = 0.0
 
     @model_validator(mode="after")

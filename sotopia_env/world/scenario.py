@@ -325,7 +325,7 @@ class Task(SourcedRecord):
     scenario: Scenario
     characters: tuple[Character, ...]
     relationships: tuple[Relationship, ...]
-    notes: Mapping[str, Line] = Field(default_factory=dict, exclude_if=operator.not_)
+    notes: TextMap = Field(default_factory=dict, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

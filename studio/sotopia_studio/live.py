@@ -26,6 +26,7 @@ from sotopia_env.world import Action, Evaluator, Observation, Rules, Task
 from sotopia_env.world.action import NO_ACTION, ActionType
 from sotopia_env.world.answers import PARTICIPANT, Belief
 from sotopia_env.world.episode import Episode, Generation, PolicyInfo
+from sotopia_env.world.play.notes import written_notes
 from sotopia_env.world.play.policy import Decision, Policy
 from sotopia_env.world.play.table import Table
 from sotopia_studio.problems import ConflictError, ForbiddenError
@@ -382,6 +383,8 @@ async def advance(
                 if agent in live.table.acting and live.table.state.round == round_:
                     live.table.take(agent, decision)
             await live.append(connection)
+    if live.spec.rules.carry:
+        live.table.notes = await written_notes(live.table, policies, live.spec.rules.carry)
     live.table.seat(policies)  # the record names them, though none of them may have acted since it was loaded
     await _finish(database, live, evaluator)
 

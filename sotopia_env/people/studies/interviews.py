@@ -14,6 +14,8 @@ from sotopia_env.world.play.table import Table
 
 INTERVIEW = "interview."
 """Prefix of the names of an interview's answers."""
+OWN_NOTES = f"{INTERVIEW}own_notes"
+"""Name of the answer with a person's notes for the next conversation."""
 PARTNER_NAME = "{partner}"
 """Replaced by the name of a partner's character, in the text of a question that is asked about each partner."""
 
@@ -37,6 +39,12 @@ def interview_form(study: PlayStudy, episode: str, table: Table, agent: str) -> 
     questions = [*_of_study(study, table.observe(agent))]
     if study.scenario_interview:
         questions += _of_scenario(study, episode, table, agent)
+    if most := study.rules.carry:
+        note = (
+            f"At most {most} characters; longer notes are cut. Nobody else reads them. Empty: your earlier notes stay."
+        )
+        text = "What do you want to remember in your next conversation with the same partner?"
+        questions.append(FormQuestion(name=OWN_NOTES, text=text, note=note, required=False))
     return (Section(questions=tuple(questions)),) if questions else ()
 
 

@@ -11,6 +11,8 @@ from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, W
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.people.studies.forms import FormQuestion, Section, check_names
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.play.notes import notes_length
 from sotopia_env.world.reward import CustomDimension
 
 PERSON = "person"
@@ -155,6 +157,8 @@ class PlayStudy(Study):
         show_result: whether people read what they got when a conversation has ended.
         scenario_interview: whether people also say which of their goals they reached, and answer the scenario's own
             questions on the partners' private information, if it has any (AgentSense, arXiv 2410.19346, §3.4).
+        carry: ``notes`` (or ``notes:N``, N characters): people and policies take notes to their next conversation with
+            the same partners in this study.
     """
 
     kind: Literal["play"] = "play"
@@ -177,6 +181,23 @@ class PlayStudy(Study):
     adviser: str = ""
     factors: tuple[Factor, ...] = ()
     assignment: Literal["people", "conversations"] = "people"
+    carry: str | None = None
+
+    @property
+    def has_interview(self) -> bool:
+        """Whether people are asked something after each conversation."""
+        return bool(self.interview or self.scenario_interview or self.carry)
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of its conversations."""
+        return Rules(max_turns=self.max_turns, carry=notes_length(self.carry) if self.carry else 0)
+
+    @model_validator(mode="after")
+    def _check_carry(self) -> Self:
+        if self.carry:
+            notes_length(self.carry)
+        return self
 
     @model_validator(mode="after")
     def _check_interview(self) -> Self:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.quoting import escape
 from sotopia_env.world.answers import Configured
+from sotopia_env.world.episode import Episode
 from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.policy import Policy, turn_seed
+from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
+
+NOTES = "notes"
+DEFAULT_LENGTH, LONGEST = 600, 8_000
+"""Characters of a seat's notes, about four for a token: by default and at most."""
 
 
 @runtime_checkable
@@ -37,3 +47,44 @@ def with_notes(task: Task, notes: Mapping[str, str]) -> Task:
     """Returns the task with these notes, by agent id, in place of its own."""
     # A new record, since a copy would share what was derived from the task without them.
     return Task(**{**{name: getattr(task, name) for name in Task.model_fields}, "notes": notes})
+
+
+def notes_length(carry: str) -> int:
+    """Returns the maximum number of characters in ``notes`` or ``notes:N``.
+
+    Raises:
+        InvalidValueError: the text has another form.
+    """
+    kind, colon, number = carry.partition(":")
+    length = number if colon else str(DEFAULT_LENGTH)
+    if kind != NOTES or not (
+        length.isascii() and length.isdecimal() and len(length) < 6 and 0 < int(length) <= LONGEST
+    ):
+        expected = f"'notes', or 'notes:N' with N from 1 to {LONGEST} characters"
+        raise InvalidValueError(field="carry", expected=expected, got=carry)
+    return int(length)
+
+
+def note_line(text: str, most: int) -> str:
+    """Returns notes as one line, without risky characters; a longer text ends with its last whole word."""
+    return textwrap.shorten(escape(text), most, placeholder="")
+
+
+async def written_notes(table: Table, policies: Mapping[str, Policy], most: int) -> dict[str, str]:
+    """Returns what every seat writes down after the end, by agent id, each from its own observation alone.
+
+    A policy that takes no notes keeps those that it had.
+    """
+    notes = {}
+    for agent, policy in policies.items():
+        seed = turn_seed(table.state.seed, len(table.turns), table.task.seat_of[agent])
+        text = await notes_of(policy, table.observe(agent), most, seed)
+        if text := note_line(text, most):
+            notes[agent] = text
+    return notes
+
+
+def following(task: Task, before: Episode) -> Task:
+    """Returns the task with the notes that its people wrote after the episode before."""
+    notes = {before.task.names[agent]: text for agent, text in before.notes.items()}
+    return with_notes(task, {agent: notes[name] for agent, name in task.names.items() if name in notes})

@@ -17,11 +17,12 @@ from sotopia_env.people.studies.design import CONDITION, conditions, item_parts,
 from sotopia_env.people.studies.forms import Section
 from sotopia_env.people.studies.interviews import interview_form, is_interview
 from sotopia_env.people.studies.settings import FINISHED, PERSON, PlayStudy
-from sotopia_env.world import Rules
+from sotopia_env.world.play.notes import with_notes
 from sotopia_studio import live
 from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, events, studies, tables
+from sotopia_studio.studies.notes import carried_notes
 
 _HERE = 30.0
 """Seconds without a request from the waiting page after which a person counts as absent."""
@@ -93,7 +94,7 @@ async def stage(connection: AsyncConnection, study: PlayStudy, study_id: str, pe
 
 async def _interview(connection: AsyncConnection, study: PlayStudy, study_id: str, person: str) -> Stage | None:
     """Returns the interview about the earliest conversation without one; ``None`` if there is nothing to ask."""
-    if not (study.interview or study.scenario_interview):
+    if not study.has_interview:
         return None
     # A conversation counts as done without its interview: a person who closes the page has still played it.
     for assignment in await studies.assignments(connection, study_id, "done", participant=person):
@@ -178,12 +179,17 @@ async def _begin_if_complete(connection: AsyncConnection, study: PlayStudy, stud
     seats = await _seats(connection, study_id, assignment.item)
     if any(seat.state != "leased" for seat in seats):
         return False
-    study = of_item(study, assignment.item).study
+    whole, study = study, of_item(study, assignment.item).study
     task = tasks_of(study)[item_parts(assignment.item)[0]]
     people = {task.agents[seat.slot]: seat.participant for seat in seats}
+    if study.carry:
+        notes = await carried_notes(connection, whole, study_id, task, people, study.partner)
+        if notes is None:
+            return False
+        task = with_notes(task, notes)
     spec = LiveSpec(
         task=task,
-        rules=Rules(max_turns=study.max_turns),
+        rules=study.rules,
         seed=study.seed,
         policies={agent: episodes.PERSON if agent in people else study.partner for agent in task.agents},
         evaluator=study.evaluator,

@@ -15,11 +15,11 @@ from sotopia_env.policies import LLMPolicy
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.parts import Part
 from sotopia_env.runs.plan import EpisodePlan
-from sotopia_env.runs.series import following, notes_length, written_notes
 from sotopia_env.storage import read_run
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import read_episode, replay, to_line
+from sotopia_env.world.play.notes import following, notes_length, written_notes
 from sotopia_env.world.play.table import Table
 from sotopia_env.world.scenario import Task
 from tests.errors import raises

@@ -91,7 +91,7 @@ async def _result(connection: AsyncConnection, state: LiveEpisode, agent: str) -
 
 
 def _next_step(study: PlayStudy, conversations: int) -> str:
-    if study.interview or study.scenario_interview:
+    if study.has_interview:
         return "Next come some questions about it."
     if conversations < study.per_person:
         return "Next comes another conversation, if one is left."

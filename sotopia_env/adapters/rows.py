@@ -18,12 +18,15 @@ PAYMENT = ("evaluator", "scalarisation", "turns")
 """Columns for how a seat is paid, which rows may have: options of :class:`~sotopia_env.adapters.seat.Seats`."""
 
 
-def rows(tasks: Iterable[Task], partner: str = "boulware", seed: int = 0, **payment: str) -> Iterator[dict[str, Any]]:
+def rows(
+    tasks: Iterable[Task], partner: str | Mapping[str, str] = "boulware", seed: int = 0, **payment: str
+) -> Iterator[dict[str, Any]]:
     """Yields the arguments of :meth:`sotopia_env.adapters.seat.TextSeat.against` for every seat of every task.
 
     Args:
         tasks: the tasks.
-        partner: the name of the policy in all other seats.
+        partner: the name of the policy in all other seats, or names by those of seats
+            (:mod:`sotopia_env.naming.seats`).
         seed: the seed of the first task's episodes; the next task's is one more.
         payment: the columns :data:`PAYMENT`, such as ``turns="belief"``.
 

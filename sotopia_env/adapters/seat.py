@@ -32,6 +32,7 @@ from sotopia_env.adapters.seat_reward import SeatReward, TurnRewardKind, beliefs
 from sotopia_env.envs.episode_reward import EpisodeReward, Payment
 from sotopia_env.envs.gymnasium_env import PartnerSpec, read_policy
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
+from sotopia_env.naming.seats import seated
 from sotopia_env.policies.function_calls import functions_of, text_of
 from sotopia_env.world import Action, Evaluator, Rules, Task
 from sotopia_env.world.action import NO_ACTION, ParseFailure
@@ -53,7 +54,7 @@ class Seats(Mapping[str, "TextSeat"]):
 
     Attributes:
         table: the episode.
-        partners: the policies of the other agents, by agent id.
+        partners: the policies of the other agents, by agent id; ``specs`` are the policies or names that were given.
         payment: how its reward is computed.
         reasks: how often a text that is not an action is answered with the reason.
         failures: the failures of partners and the evaluator.
@@ -97,7 +98,7 @@ class Seats(Mapping[str, "TextSeat"]):
         self.reasks = reasks
         self.failures, self._interrupted = Failures(retries), False
         self.turns = check_kind(turns)
-        self._specs, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
+        self.specs, self._evaluator, self._scalarisation = dict(partners), evaluator, scalarisation
         self._payments: Mapping[str, Payment] = {}
         self.beliefs: tuple[Belief, ...] = ()
         self._make()
@@ -107,7 +108,7 @@ class Seats(Mapping[str, "TextSeat"]):
     def against(
         cls,
         task: Task | Mapping[str, Any] | str,
-        partner: PartnerSpec | Mapping[int, PartnerSpec] = "boulware",
+        partner: PartnerSpec | Mapping[int, PartnerSpec] | Mapping[str, PartnerSpec] = "boulware",
         focal: Iterable[int] = (0,),
         *,
         rules: Rules | None = None,
@@ -120,7 +121,8 @@ class Seats(Mapping[str, "TextSeat"]):
         Args:
             task: a task; its JSON as an object or a text; or the name of a task set, from which ``seed`` draws one:
                 ``"bargaining"``, ``"everyday"``.
-            partner: a policy or its name for all other seats, or one for each of them.
+            partner: a policy or its name for all other seats, or one for each of them: by number, or by the names of
+                seats (:mod:`sotopia_env.naming.seats`), where ``self`` seats the model there, too.
             focal: the numbers of the seats, from 0.
             rules: turn order and limits.
             seed: the seed of the turn order and the partners.
@@ -133,17 +135,15 @@ class Seats(Mapping[str, "TextSeat"]):
         """
         if not isinstance(task, Task):
             task = read_task(task, seed)
-        own = set(focal)
-        others = set(range(len(task.agents))) - own
-        for number in own:
-            check_whole("focal", number, 0, len(task.agents) - 1)
-        by_number = partner if isinstance(partner, Mapping) else dict.fromkeys(others, partner)
-        if set(by_number) != others:
-            expected = f"one for each of the seats {sorted(others)}"
-            raise InvalidValueError(field="partner", expected=expected, got=[*by_number])
-        policies = [PolicyInfo(agent=task.agents[number], name=name) for number in sorted(own)]
-        table = Table(task, rules or Rules(), seed, policies=policies)
-        return cls(table, {task.agents[number]: one for number, one in by_number.items()}, **options)
+        partners = seated(task, focal, partner)
+        policies = [PolicyInfo(agent=agent, name=name) for agent in task.agents if agent not in partners]
+        return cls(Table(task, rules or Rules(), seed, policies=policies), partners, **options)
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], **options: Any) -> Seats:
+        """Returns the seats of a row of :func:`sotopia_env.adapters.rows`; columns of the host are ignored."""
+        columns = read_row(row)
+        return cls.against(**{**columns, "focal": [columns.get("focal", 0)], **options})
 
     def __getitem__(self, agent: str) -> TextSeat:
         """Returns the seat of an agent."""
@@ -209,7 +209,7 @@ class Seats(Mapping[str, "TextSeat"]):
         """Returns new seats of the episode in its state before turn ``turn``; see :meth:`Table.fork`."""
         return Seats(
             self.table.fork(turn),
-            self._specs,
+            self.specs,
             evaluator=self._evaluator,
             scalarisation=self._scalarisation,
             turns=self.turns,
@@ -218,7 +218,7 @@ class Seats(Mapping[str, "TextSeat"]):
         )
 
     def _make(self) -> None:
-        self.partners = {agent: read_policy(spec) for agent, spec in self._specs.items()}
+        self.partners = {agent: read_policy(spec) for agent, spec in self.specs.items()}
         # Only the partners' policies are here: a seat that is played from outside cannot be asked.
         policies = self.partners.values()
         judge = None if self._evaluator is None else naming.make_evaluator(self._evaluator, policies=policies)
@@ -253,13 +253,15 @@ class TextSeat:
     def against(
         cls,
         task: Task | Mapping[str, Any] | str,
-        partner: PartnerSpec | Mapping[int, PartnerSpec] = "boulware",
+        partner: PartnerSpec | Mapping[int, PartnerSpec] | Mapping[str, PartnerSpec] = "boulware",
         focal: int = 0,
         **options: Any,
     ) -> TextSeat:
         """Returns the only seat of a new episode; arguments and exceptions are those of :meth:`Seats.against`."""
-        (seat,) = Seats.against(task, partner, [focal], **options).values()
-        return seat
+        seats = Seats.against(task, partner, [focal], **options)
+        if len(seats) > 1:
+            raise InvalidValueError(field="partner", expected="policies for all other seats, or Seats", got=partner)
+        return next(iter(seats.values()))
 
     @classmethod
     def of(cls, row: Mapping[str, Any], **options: Any) -> TextSeat:

@@ -13,7 +13,8 @@ from sotopia_env.adapters.seat_reward import check_kind
 from sotopia_env.foundation.errors import check_whole
 from sotopia_env.foundation.extras import extra
 from sotopia_env.naming import make_evaluator, make_policy, task_set
-from sotopia_env.world import Rules
+from sotopia_env.naming.seats import SELF, check_seat_names
+from sotopia_env.world import Rules, TaskSet
 from sotopia_env.world.reward import Scalarisation
 
 with extra("verifiers"):
@@ -45,10 +46,15 @@ class TaskData(vf.TaskData):
 class SotopiaTaskset(vf.Taskset[vf.Task[TaskData, vf.State, vf.TaskConfig], TasksetConfig]):
     """The seats of a task set."""
 
+    @property
+    def tasks(self) -> TaskSet:
+        """The tasks."""
+        return task_set(self.config.tasks, self.config.n, self.config.seed, self.config.level)
+
     def load(self) -> Any:
         """Yields a row for every seat."""
         config = self.config
-        for number, task in enumerate(task_set(config.tasks, config.n, config.seed, config.level)):
+        for number, task in enumerate(self.tasks):
             seats = range(len(task.agents))
             if config.focal is not None:
                 check_whole("focal", config.focal, 0, len(seats) - 1)
@@ -71,13 +77,13 @@ def _agent() -> vf.AgentConfig:
 
 
 class EnvConfig(vf.EnvConfig):
-    """The agents of verifiers, and the policy that plays all other seats.
+    """The agents of verifiers, one for each seat, and the policies that play the other seats.
 
     Attributes:
-        agent_0: the agent in seat 0.
-        agent_1: the agent in seat 1.
-        self_play: whether both agents play, each with its own trace; otherwise the one in the row's seat plays.
-        partner: the policy in the other seats.
+        agent_0: the agent in seat 0, and so on: ``agent_8`` is the agent in seat 8.
+        self_play: whether all agents play, each with its own trace; otherwise the one in the row's seat plays.
+        partner: the policy in the other seats, or policies by the names of seats (:mod:`sotopia_env.naming.seats`),
+            where ``self`` lets the agent of that seat play and learn in the same episode.
         max_turns: limit on the turns of all seats; by default that of the scenario, or 20.
         turns: what the rewards of turns are changes of, ``standing`` or ``belief``.
         reasks: how often a text that is not an action is answered with the reason.
@@ -85,8 +91,15 @@ class EnvConfig(vf.EnvConfig):
 
     agent_0: vf.AgentConfig = _agent()
     agent_1: vf.AgentConfig = _agent()
+    agent_2: vf.AgentConfig = _agent()
+    agent_3: vf.AgentConfig = _agent()
+    agent_4: vf.AgentConfig = _agent()
+    agent_5: vf.AgentConfig = _agent()
+    agent_6: vf.AgentConfig = _agent()
+    agent_7: vf.AgentConfig = _agent()
+    agent_8: vf.AgentConfig = _agent()
     self_play: bool = False
-    partner: str = "boulware"
+    partner: str | dict[str, str] = "boulware"
     max_turns: int | None = Field(None, ge=1)
     evaluator: str | None = None
     scalarisation: str | None = None
@@ -95,23 +108,29 @@ class EnvConfig(vf.EnvConfig):
 
     @field_validator("partner", "evaluator", "scalarisation", "turns")
     @classmethod
-    def _check_name(cls, name: str | None, info: ValidationInfo) -> str | None:
+    def _check_name(cls, name: str | dict[str, str] | None, info: ValidationInfo) -> str | dict[str, str] | None:
         # A misspelt name would be an error of every episode, after which vf-eval reports success.
-        if name is not None:
-            _READERS[str(info.field_name)](name)
+        for one in name.values() if isinstance(name, dict) else () if name is None else (name,):
+            if one != SELF:
+                _READERS[str(info.field_name)](one)
         return name
 
 
 class SotopiaVerifiersEnv(vf.Env[EnvConfig]):
-    """One episode: an agent of verifiers in one seat, or in two."""
+    """One episode: an agent of verifiers in one seat, or in several."""
+
+    def __init__(self, config: EnvConfig) -> None:
+        super().__init__(config)
+        if isinstance(config.partner, dict):  # checked here: an error of every episode would be reported as success
+            check_seat_names(self.taskset.tasks, config.partner, "partner")
 
     async def run(self, task: vf.Task[Any], agents: vf.Agents) -> None:
         """Plays and scores the episode; every trace gets its reward, its scores and ``info["turn_rewards"]``."""
         config, data = self.config, task.data
-        focal = (0, 1) if config.self_play else (data.focal,)
+        partner = SELF if config.self_play else config.partner
         options = config.model_dump(include={"evaluator", "scalarisation", "reasks", "turns"})
         rules = Rules(max_turns=config.max_turns)
-        seats = Seats.against(data.sotopia, config.partner, focal, rules=rules, seed=data.seed, **options)
+        seats = Seats.against(data.sotopia, partner, [data.focal], rules=rules, seed=data.seed, **options)
         async with AsyncExitStack() as stack:
             exchanges = {}
             for agent, seat in seats.items():

@@ -12,16 +12,20 @@ gain. Everybody else is an opponent, also in the games of choices, in which each
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim, check_whole
 from sotopia_env.outcomes.games.payoffs import GameWorth
 from sotopia_env.world import Task
 from sotopia_env.world.outcome import references
+from sotopia_env.world.play.policy import Policy
 
 T = TypeVar("T")
+PolicySpec = Policy | str
 RELATIONS = ("ally", "opponent", "bystander")
 OTHER = "other"
+SELF = "self"
+"""In place of a policy: the seat is played by whoever plays the first one."""
 
 
 def role_of(task: Task, agent: str) -> str:
@@ -50,6 +54,15 @@ def relation(task: Task, agent: str, other: str) -> str:
         return "ally"
     points, seat = references(task), task.seat_of[other]
     return "opponent" if points.best[seat] > points.disagreement[seat] else "bystander"
+
+
+def sides(task: Task) -> list[tuple[str, ...]]:
+    """Returns the seats in groups of allies; a seat without allies is a group of its own."""
+    groups: dict[str, list[str]] = {}
+    for agent in task.agents:
+        first = next((other for other in groups if relation(task, agent, other) == "ally"), agent)
+        groups.setdefault(first, []).append(agent)
+    return [tuple(group) for group in groups.values()]
 
 
 def own_names(task: Task, agent: str) -> tuple[str, ...]:
@@ -91,6 +104,36 @@ def partners_of(task: Task, agent: str, by_name: Mapping[str, T]) -> dict[str, T
                 )
             result[other] = by_name[name]
     return result
+
+
+def seated(
+    task: Task, focal: Iterable[int], partner: PolicySpec | Mapping[int, PolicySpec] | Mapping[str, PolicySpec]
+) -> dict[str, PolicySpec]:
+    """Returns the policy of every seat that has one, by agent id.
+
+    Args:
+        task: the task.
+        focal: the numbers of the seats without a policy, from 0.
+        partner: one policy for all other seats, one for each by number, or by names of seats as the first focal seat
+            sees them; a seat whose policy is :data:`SELF` has none.
+
+    Raises:
+        InvalidValueError: a number is not one of a seat, or a seat has no policy.
+        UnknownNameError: no seat of the task has a name.
+    """
+    own = sorted({*focal})
+    for number in own:
+        check_whole("focal", number, 0, len(task.agents) - 1)
+    others = [number for number in range(len(task.agents)) if number not in own]
+    by_name: Mapping[Any, PolicySpec] = partner if isinstance(partner, Mapping) else {OTHER: partner}
+    if any(isinstance(name, int) for name in by_name):
+        if {*by_name} != {*others}:
+            raise InvalidValueError(field="partner", expected=f"one for each of the seats {others}", got=[*by_name])
+        return {task.agents[number]: policy for number, policy in by_name.items()}
+    check_seat_names([task], by_name, "partner")
+    first = task.agents[own[0] if own else 0]
+    by_agent = partners_of(task, first, by_name)
+    return {task.agents[n]: by_agent[task.agents[n]] for n in others if by_agent[task.agents[n]] != SELF}
 
 
 def seats_named(task: Task, names: Iterable[str]) -> list[str]:

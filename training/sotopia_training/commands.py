@@ -188,6 +188,16 @@ def _evaluate() -> StageCommand:
     return StageCommand(stage.EvaluationSettings, stage.run)
 
 
+def _league() -> StageCommand:
+    """League: policies, and the past selves of GRPO stages, meet in every role: who beats whom as what, with intervals.
+
+    Writes `league.md` and `league.csv` into the output directory, whose `run` is an ordinary run.
+    """
+    from sotopia_training.evaluation import league as stage
+
+    return StageCommand(stage.LeagueSettings, stage.run)
+
+
 STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "tasks": _tasks,
     "collect": _collect,
@@ -202,6 +212,7 @@ STAGES: Mapping[str, Callable[[], StageCommand]] = {
     "rm": _rm,
     "grpo": _grpo,
     "evaluate": _evaluate,
+    "league": _league,
 }
 """The stages by name, in the order in which they run; the functions' docstrings are the help texts."""
 _STUDIES: Mapping[str, str] = {

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import itertools
 import json
 import pickle
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,6 +88,86 @@ def test_the_page_makes_groups_of_equal_seats_that_workers_can_take(tmp_path, mo
     importlib.import_module("page_on_tinker")
     ((batches, observations),) = trained
     assert (batches, len(observations)) == (25, 1)
+
+
+class Words:
+    """A renderer of bytes; an answer that ends with a 0 is one that the model ended itself."""
+
+    def get_stop_sequences(self) -> list[str]:
+        return []
+
+    def build_generation_prompt(self, messages):
+        import tinker
+
+        return tinker.ModelInput.from_ints(list("\n".join(str(m["content"]) for m in messages).encode()))
+
+    def parse_response(self, action):
+        from tinker_cookbook.renderers.base import ParseTermination
+
+        whole = action[-1] == 0
+        message = {"role": "assistant", "content": bytes(action[:-1] if whole else action).decode()}
+        return message, ParseTermination.STOP_SEQUENCE if whole else ParseTermination.MALFORMED
+
+
+async def roll(env, answer):
+    """The rewards of a rollout in which ``answer`` gives the text of each turn, and None one without an end."""
+    await env.initial_observation()
+    rewards = []
+    while True:
+        text = answer(env.message_env.seat, len(rewards))
+        action = [*text.encode(), 0] if text is not None else [104]
+        result = await env.step(action)
+        rewards.append(result.reward)
+        if result.episode_done:
+            return rewards
+
+
+def mafia_group(answer):
+    """The environments of a group of the page, and the rewards of each."""
+    code = blocks(PAGES["training-self-play.md"], "python")[1].code
+    names: dict = {"__name__": "page"}
+    sys.modules["page"] = SimpleNamespace(__dict__=names)  # where dataclasses look
+    exec(compile(code, "page", "exec"), names)
+
+    async def play():
+        group = names["Mafia"](Words(), 0)
+        envs = await group.make_envs()
+        paid = await asyncio.wait_for(asyncio.gather(*(roll(env, answer) for env in envs)), 60)
+        transitions = [SimpleNamespace(transitions=[SimpleNamespace(reward=r) for r in row]) for row in paid]
+        return envs, [sum(row) for row in paid], await group.compute_group_rewards(transitions, envs)
+
+    return asyncio.run(play())
+
+
+def test_the_page_of_self_play_plays_all_seats_and_compares_each_with_its_own_role():
+    votes = itertools.count()
+
+    def answer(seat, turn):
+        others = [name for agent, name in seat.table.task.names.items() if agent != seat.agent]
+        vote = {"move": {"vote": others[next(votes) % 2]}} if turn == 2 else {}
+        return json.dumps({"action_type": "speak", "argument": "It was not me.", **vote})
+
+    envs, totals, added = mafia_group(answer)
+    seats = [env.message_env.seat for env in envs]
+    assert len({id(seat.table) for seat in seats}) == 8
+    assert totals == pytest.approx([seat.reward for seat in seats])
+    assert 0 < sum(totals) < len(totals)
+    for agent in seats[0].table.task.agents:
+        own = [total + more for seat, total, (more, _) in zip(seats, totals, added, strict=True) if seat.agent == agent]
+        assert sum(own) == pytest.approx(0)
+        assert len(own) == 8
+
+
+def test_a_seat_whose_rollout_a_limit_ends_leaves_and_the_others_go_on():
+    def answer(seat, turn):
+        speaks = json.dumps({"action_type": "speak", "argument": "It was not me."})
+        return None if (seat.agent, turn) == ("agent_1", 1) else speaks
+
+    envs, totals, _ = mafia_group(answer)
+    assert all(env.message_env.seat.done for env in envs)
+    assert [total for env, total in zip(envs, totals, strict=True) if env.message_env.seat.agent == "agent_1"] == [
+        -1
+    ] * 8
 
 
 def test_a_failing_partner_is_survived_or_raised_and_a_step_can_be_repeated():

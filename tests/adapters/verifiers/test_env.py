@@ -1,6 +1,7 @@
 """Episodes of the real verifiers, with a model on a socket behind its interception server."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import tomllib
@@ -17,9 +18,10 @@ from verifiers.v1.clients import EvalClientConfig, ModelContext
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from sotopia_env.foundation.json_text import decode_json
+from sotopia_env.naming.seats import role_of
 from tests.adapters import beliefs, failing
 from tests.adapters.model_server import bargaining_model, calling, cut_off
-from tests.test_docs import ROOT
+from tests.test_docs import PAGES, ROOT, blocks
 
 
 @pytest.fixture
@@ -103,6 +105,44 @@ def test_self_play_has_both_traces_and_no_partner(model):
     assert len({trace.nodes[0].message.content for trace in traces.values()}) == 2, "each seat has its own briefing"
 
 
+def mafia(monkeypatch, **settings):
+    """The traces, by role, of an episode of Mini-Mafia with a model that votes for the mafioso."""
+    hidden = next(name for agent, name in beliefs.GAME.names.items() if role_of(beliefs.GAME, agent) == "hidden")
+
+    def answer(messages):
+        turn = sum(message["role"] == "assistant" for message in messages)
+        vote = {"move": {"vote": hidden}} if turn == 2 else {}
+        return json.dumps({"action_type": "speak", "argument": "Well.", **vote})
+
+    monkeypatch.setenv("NO_KEY", "none")
+    taskset = {"n": 1, "tasks": "mini_mafia", "focal": settings.pop("focal", 0)}
+    with bargaining_model(answer=answer) as served:
+        (episode,) = play(served, taskset=taskset, **settings)
+    assert episode.ok, episode.errors
+    return {role_of(beliefs.GAME, trace.agent.name): trace for trace in episode.traces}
+
+
+def test_self_play_has_a_trace_for_each_of_three_seats(monkeypatch):
+    traces = mafia(monkeypatch, self_play=True)
+    assert {role: trace.reward for role, trace in traces.items()} == {"hidden": 0, "informed": 1, "plain": 1}
+    assert all(trace.num_turns == 3 for trace in traces.values())
+
+
+def test_the_page_of_self_play_makes_the_environment():
+    names = {}
+    code = blocks(PAGES["training-self-play.md"], "python")[0].code
+    exec(compile(code.replace('"n": 100', '"n": 2'), "page", "exec"), names)
+    assert names["env"].config.self_play
+    assert [row.data.focal for row in names["env"].taskset] == [0, 0]
+
+
+def test_a_team_learns_together_against_a_policy(monkeypatch):
+    game = beliefs.GAME
+    villager = next(seat for seat, agent in enumerate(game.agents) if role_of(game, agent) == "plain")
+    traces = mafia(monkeypatch, focal=villager, partner={"ally": "self", "opponent": "deceiver"})
+    assert {*traces} == {"informed", "plain"}
+
+
 def test_a_limit_of_verifiers_ends_the_episode_with_what_was_agreed(model):
     (episode,) = play(model, partner="conceder", agent_0={"max_turns": 2})
     (trace,) = episode.traces
@@ -148,6 +188,8 @@ def test_misspelt_and_wrong_settings_of_the_taskset_are_refused_before_an_episod
     "setting",
     [
         {"partner": "boulwar"},
+        {"partner": {"other": "boulwar"}},
+        {"partner": {"byer": "boulware", "other": "self"}},
         {"evaluator": "verifed"},
         {"scalarisation": "shares"},
         {"max_turns": 0},

@@ -9,7 +9,7 @@ import torch
 from sotopia_training.grpo import multi_turn
 from sotopia_training.grpo import stage as grpo
 from sotopia_training.grpo.multi_turn import EpisodeRollout, EpochSampler, prompt_rows
-from sotopia_training.grpo.settings import check
+from sotopia_training.grpo.settings import GRPOSettings, check
 from sotopia_training.grpo.situations import SituationSettings, situations
 from sotopia_training.grpo.token_episodes import TokenPlayer
 from sotopia_training.models.loading import write_prompt_settings
@@ -17,11 +17,14 @@ from sotopia_training.models.tokenizers import answer_ids
 from sotopia_training.stage.settings import PromptSettings
 
 from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
+from sotopia_env.foundation.settings import settings_of
+from sotopia_env.foundation.yaml_text import parse_yaml
 from sotopia_env.naming import make_evaluator
 from sotopia_env.naming.seats import role_of
 from tests.errors import raises
 from tests.sotopia_training.conftest import StoppedError, killed_after
-from tests.sotopia_training.grpo.grpo_settings import multi_turn_settings
+from tests.sotopia_training.grpo.grpo_settings import TRAINER, multi_turn_settings
+from tests.test_docs import PAGES, blocks
 
 PROMPT = PromptSettings(format="brief", max_length=4000, max_answer=40)
 WORDS = '{"action_type": "speak", "argument": "It was not me."}'
@@ -220,13 +223,12 @@ def test_all_seats_learn_with_baselines_by_role_and_a_killed_run_continues_as_an
         return Noting
 
     monkeypatch.setattr(grpo, "trainer_class", trainer_class)
-    whole = multi_turn_settings(
-        start_from=str(tmp_path / "start"),
-        output=str(tmp_path / "whole"),
-        situations=mafia(["self"], count=4, level="easy"),
-        constrained=True,
-        trainer={"num_generations": 2, "per_device_train_batch_size": 12, "scale_rewards": "none"},
-    )
+    (code, _) = (block.code for block in blocks(PAGES["training-self-play.md"], "yaml"))
+    page = parse_yaml(code, "page")
+    page["situations"] |= {"count": 4, "level": "easy"}
+    page |= {"start_from": str(tmp_path / "start"), "output": str(tmp_path / "whole"), "constrained": True}
+    page["trainer"] |= {**TRAINER, "num_generations": 2, "per_device_train_batch_size": 12}
+    whole = settings_of({**page, "lora": None}, GRPOSettings, "page")
     grpo.run(whole)
     assert len(batches) == 2
     for (_, output), given in zip(batches, advantages, strict=True):

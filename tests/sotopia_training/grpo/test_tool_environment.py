@@ -16,6 +16,7 @@ from sotopia_env import naming
 from sotopia_env.adapters import rows
 from sotopia_env.adapters.trl_tools import SeatTools
 from tests.adapters import failing
+from tests.test_docs import PAGES, blocks
 
 TASKS = naming.task_set("bargaining", 1, 0, "easy")
 
@@ -145,7 +146,7 @@ def test_a_rollout_function_and_the_stage_play_the_same_tokens(tokenizer, monkey
     output = seats.rollout([seats.prompt_row(row)["prompt"]], trainer)
     calls = iter(range(5))
     player = TokenPlayer(tokenizer, PromptSettings(max_length=4096, max_answer=40))
-    (seat,) = player.play([Situation(task, "agent_0", naming.make_policy("linear"), 3)], sample)
+    (seat,) = player.play([Situation(task, "agent_0", {"agent_1": naming.make_policy("linear")}, 3)], sample)
     assert len(seat.focal) == len(CONVERSATION)
     for name, values in columns([seat], logprobs=True).items():
         assert output[name] == values
@@ -220,3 +221,38 @@ def test_trl_plays_seats_by_its_rollout_function(tmp_path, tiny_model, monkeypat
         assert mask[-1]
     assert list(map(len, short["turn_rewards"])) == list(map(len, short["turn_ends"])), "to leave is not a turn"
     assert short["reward"] == [0, 0], "an episode that is too long ends, and nothing was agreed"
+
+
+def test_the_page_trains_all_seats_of_an_episode_by_a_rollout_function(tmp_path, tokenizer, monkeypatch):
+    """Its model, number of tasks and steps are smaller here."""
+    make_tiny_model(tmp_path / "tiny", tokenizer, context=4096)
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    monkeypatch.chdir(tmp_path)
+    code = blocks(PAGES["training-self-play.md"], "python")[-1].code
+    changes = {
+        '"Qwen/Qwen2.5-1.5B-Instruct"': f'"{tmp_path}/tiny"',
+        "200": "2",
+        "num_generations=8, per_device_train_batch_size=24": "num_generations=2, per_device_train_batch_size=6",
+        "max_completion_length=192": "max_completion_length=16, max_steps=1, use_cpu=True, bf16=False, report_to=[]",
+    }
+    for text, other in changes.items():
+        assert text in code
+        code = code.replace(text, other)
+    played, play = [], seats.rollout
+
+    def rollout(prompts, trainer):
+        played.append((prompts, play(prompts, trainer)))
+        return played[-1][1]
+
+    episodes = []
+    make = seats.seats_of_rows
+    monkeypatch.setattr(seats, "seats_of_rows", lambda *arguments: episodes.append(make(*arguments)) or episodes[-1])
+    monkeypatch.setattr(seats, "rollout", rollout)
+    exec(compile(code, "page", "exec"), {})
+    assert len(played) == 1
+    for rows_of_batch, (_, output) in zip(episodes, played, strict=True):
+        assert [row.agent for row in rows_of_batch] == ["agent_0"] * 2 + ["agent_1"] * 2 + ["agent_2"] * 2
+        assert len({id(row.table) for row in rows_of_batch}) == 2
+        sampled = [sum(turn.end - turn.start for turn in row.focal) for row in rows_of_batch]
+        assert list(map(sum, output["env_mask"])) == sampled
+        assert sum(sampled)

@@ -6,20 +6,22 @@ Both play :class:`~sotopia_training.grpo.token_seat.TokenSeat`. A prompt names i
 
     data = Dataset.from_list([prompt_row(row) for row in rows(tasks, partner="boulware")])
     GRPOTrainer(model, reward_funcs=[episode_reward], rollout_func=rollout, train_dataset=data, …)
+
+With ``partner="self"``, the rows of a task's seats share episodes if they are in one batch, as with
+``shuffle_dataset=False``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sotopia_env.adapters import TextSeat
+from sotopia_env.adapters import Seats
 from sotopia_env.foundation.extras import check_extra
 from sotopia_env.foundation.json_text import decode_json
 from sotopia_training.grpo.sampling import largest_count, trainer_sample
-from sotopia_training.grpo.token_episodes import TokenPlayer, columns
-from sotopia_training.grpo.token_seat import TokenSeat
+from sotopia_training.grpo.token_episodes import TokenPlayer, columns, seats_of_rows
 from sotopia_training.stage.settings import PromptSettings
 
 if TYPE_CHECKING:
@@ -32,6 +34,13 @@ KEY = "row"
 def prompt_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the data set's row of an episode from one of :func:`sotopia_env.adapters.rows`."""
     return {"prompt": [{"role": "user", "content": f"seat {row['focal']}", KEY: json.dumps(row)}]}
+
+
+def _row(row: Mapping[str, Any]) -> tuple[Hashable, str, Callable[[], Seats]]:
+    seats = Seats.of(row)
+    # The same seats of the same task, with the same partners and payment.
+    seating = json.dumps({**row, "partner": None, "focal": [*seats], "partners": {**seats.specs}}, sort_keys=True)
+    return seating, seats.table.task.agents[row.get("focal", 0)], lambda: seats
 
 
 def episode_reward(reward: Sequence[float | None], **_: Any) -> list[float | None]:
@@ -60,7 +69,7 @@ def rollout(
     check_extra("train")  # what TRL passes to a rollout function changes between its releases
     limits = PromptSettings(max_length=longest, max_answer=int(trainer.args.max_completion_length))
     player = TokenPlayer(trainer.processing_class, limits)
-    seats = [TokenSeat(TextSeat.of(decode_json(prompt[0][KEY])), player.format) for prompt in prompts]
+    seats = seats_of_rows(map(_row, (decode_json(prompt[0][KEY]) for prompt in prompts)), player.format)
     player.play_on(seats, trainer_sample(trainer), lambda count: largest_count(count, trainer))
     return {
         **columns(seats, bool(trainer.use_vllm)),

@@ -16,13 +16,13 @@ from sotopia_env.foundation.errors import FieldError, InvalidValueError
 from sotopia_env.foundation.extras import extra, install_command
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import make_evaluator, make_policy
-from sotopia_env.naming.seats import check_seat_names
+from sotopia_env.naming.seats import SELF, check_seat_names
 from sotopia_env.world import Dimension, Scalarisation
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.attribution.settings import COUNTERFACTUAL
 from sotopia_training.data.sources import SourceSettings
 from sotopia_training.fitting.arguments import PAPER, FitSettings, training_arguments
-from sotopia_training.grpo.situations import PAST, SELF, SituationSettings, read_tasks
+from sotopia_training.grpo.situations import PAST, SituationSettings, read_tasks
 from sotopia_training.models.constraints import is_available
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.settings import LoraSettings, ModelSettings, PromptSettings

@@ -18,13 +18,13 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, Verbatim
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import make_policy, task_rules
-from sotopia_env.naming.seats import OTHER, partners_of, seats_named
+from sotopia_env.naming.seats import OTHER, SELF, partners_of, seats_named
 from sotopia_env.policies import Decision, Policy
 from sotopia_env.runs.plan import DEFAULT_RULES
 from sotopia_env.world import Observation, Rules, Task, TaskSet, TurnOrder
 
-SELF, PAST = "self", "past"
-"""Partners that are not names of policies: the policy in training itself, and one of its past selves."""
+PAST = "past"
+"""In place of a policy: one of the past selves of the policy in training."""
 
 
 @dataclass(frozen=True, slots=True)

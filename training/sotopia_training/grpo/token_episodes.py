@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sotopia_env.adapters import Seats
@@ -82,16 +83,8 @@ class TokenPlayer:
         Raises:
             InvalidValueError: the evaluator does not score the dimensions that the reward needs.
         """
-        episodes: dict[tuple[Hashable, int], dict[str, TokenSeat]] = {}
-        counts: Counter[tuple[Hashable, str]] = Counter()
-        seats = []
-        for situation in situations:
-            # The first row of each seat is of the first episode of its seating, the second of the second one.
-            counts[key := (situation.seating, situation.seat)] += 1
-            episode = (situation.seating, counts[key])
-            if episode not in episodes:
-                episodes[episode] = TokenSeat.all_of(self._seats(situation), self.format)
-            seats.append(episodes[episode][situation.seat])
+        rows = [(item.seating, item.seat, partial(self._seats, item)) for item in situations]
+        seats = seats_of_rows(rows, self.format)
         self.play_on(seats, sample, row_count)
         return seats
 
@@ -123,6 +116,26 @@ class TokenPlayer:
         table = Table(task, situation.rules, situation.seed, key=key, policies=focal)
         # A stage counts what failed and leaves it out; it asks again only where the model's own options say so.
         return Seats(table, situation.partners, evaluator=self._evaluator, scalarisation=self._scalarisation, retries=0)
+
+
+def seats_of_rows(rows: Iterable[tuple[Hashable, str, Callable[[], Seats]]], format: TokenFormat) -> list[TokenSeat]:
+    """Returns the seat of each row; rows with one seating are of one episode, as far as they are of different seats.
+
+    Args:
+        rows: of each row the seating, the agent, and a function that makes the seats of a new episode.
+        format: how conversations become tokens.
+    """
+    episodes: dict[tuple[Hashable, int], dict[str, TokenSeat]] = {}
+    counts: Counter[tuple[Hashable, str]] = Counter()
+    result = []
+    for seating, agent, make in rows:
+        # The first row of each seat is of the first episode of its seating, the second of the second one.
+        counts[seating, agent] += 1
+        episode = (seating, counts[seating, agent])
+        if episode not in episodes:
+            episodes[episode] = TokenSeat.all_of(make(), format)
+        result.append(episodes[episode][agent])
+    return result
 
 
 async def _evaluate(seats: Sequence[TokenSeat]) -> None:

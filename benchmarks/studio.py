@@ -110,6 +110,8 @@ async def fill(database: Database) -> None:
                     parts.setdefault(name, []).extend(lines)
             for name, lines in parts.items():
                 await connection.execute(tables.metadata.tables[name].insert(), lines)
+        if not database.is_sqlite:  # PostgreSQL does it by itself within a minute or so
+            await connection.exec_driver_sql("ANALYZE")
 
 
 async def lists(url: str) -> list[Figure]:

@@ -99,7 +99,7 @@ def without_building() -> Iterator[None]:
 
 @lru_cache(maxsize=32)
 def _entries_of(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """The entry points of a group; read once, since the metadata of all packages on the path take 40 ms to read."""
+    """The entry points of a group; read once, since for it the metadata of every package on the path are read."""
     return entry_points(group=group)
 
 

@@ -294,7 +294,7 @@ def _perceived(state: EpisodeState, agent: str, turn: Turn) -> bool:
     if turn.actor == agent:
         return True
     over = not turn.veiled or state.stop is not None or turn.round < state.round
-    return over and (not turn.action.to or agent in turn.action.to)
+    return over and (turn.audience is None or agent in turn.audience)
 
 
 def _private(task: Task, agent: str) -> list[Leak]:

@@ -385,7 +385,7 @@ class EpisodeEnv:
     def _history(self, start: int = 0) -> str:
         """All turns from ``start`` on, as lines."""
         state, lines = self.episode_state, self.table.lines
-        names, by_round = state.task.names, state.rules.turn_order.veiled
+        names, by_round = state.task.names, state.rules.turn_order.veiled or state.task.phased
         extend_lines(lines, state.turns, names, by_round)
         # The lines are what other agents see; here secret votes are shown, too.
         return "".join(

@@ -8,7 +8,6 @@ from sotopia_env.foundation.quoting import quote
 from sotopia_env.outcomes.amounts import conjunction, json_number, read_amount
 from sotopia_env.outcomes.facts import Deal, PublicVariable, SeatFacts
 from sotopia_env.outcomes.games.payoffs import GameWorth
-from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import ChoiceIssue, ItemsIssue, NumberIssue, Seats
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, ClaimsRules, OutcomeSpec, Quorum
@@ -37,10 +36,14 @@ def describe_space(spec: OutcomeSpec, names: Seats) -> str:
     rule = protocol_variant(rules.variant, rules.kind).rule if rules.variant else ""
     if isinstance(rules, AgreementRules):
         text = f"{_issues_text(spec, names)} {_agreement_text(rules, names)}"
-    elif isinstance(rules, ChoicesRules):
+    elif rules.kind == "choices":
         from sotopia_env.outcomes.games.texts import rules_text
 
         text = rules_text(rules, names, spec.worth)
+    elif rules.kind == "roles":
+        from sotopia_env.outcomes.roles.texts import rules_text as roles_text
+
+        text = roles_text(rules)
     else:
         text = _ballot_text(rules) if isinstance(rules, BallotRules) else _claims_text(rules)
     return f"{text} {rule}" if rule else text
@@ -123,7 +126,7 @@ def describe_worth(spec: OutcomeSpec, seat: int, names: Seats, table: WorthTable
         text = f"To you, {'; '.join(f'{terms} is worth {value}' for terms, value in rows)}."
         text += f" No agreement is worth {_number(worth.no_agreement)}."
     elif isinstance(worth, BallotWorth):
-        assert isinstance(spec.protocol, BallotRules)
+        assert spec.protocol.kind == "ballot" or spec.protocol.kind == "roles"
         # In the declared order, whatever the order of the worth's keys: equal tasks are described in equal words.
         values = ", ".join(f"{_number(worth.options[option])} for {quote(option)}" for option in spec.protocol.options)
         text = f"A decision is worth to you {values}. No decision is worth {_number(worth.no_decision)}."

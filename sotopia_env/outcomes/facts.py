@@ -186,15 +186,29 @@ class Deal(Record):
     def briefings(self, own: frozenset[str]) -> tuple[dict[str, str], ...]:
         """Returns what the holder of the variables ``own`` knows from the start, conclusions included, in each way."""
         if own not in self._briefings:
-            self._briefings[own] = tuple(self._briefing(own, way) for way in self.ways)
+            self._briefings[own] = tuple(self.briefing(own, way) for way in self.ways)
         return self._briefings[own]
 
-    def _briefing(self, own: frozenset[str], way: Values) -> dict[str, str]:
+    def briefing(self, own: frozenset[str], way: Values) -> dict[str, str]:
+        """Returns what the holder of the variables ``own`` knows from the start if the values fall in this ``way``."""
         names = {value for name in own for value in self.informs.get(way[name], ())}
         return self.conclusions({name: way[name] for name in self.variables if name in own or way[name] in names})
 
     def conclusions(self, knowledge: Values) -> dict[str, str]:
         """Returns the values of the deal that ``knowledge`` contains, and those that follow from it."""
+        key = frozenset([(name, knowledge[name]) for name in self.variables if name in knowledge])
+        if key not in self._conclusions:
+            # In most ways a holder knows the same few values.
+            if len(self._conclusions) >= MOST_WORLDS:
+                self._conclusions.clear()
+            self._conclusions[key] = self._concluded(knowledge)
+        return self._conclusions[key].copy()
+
+    @cached_property
+    def _conclusions(self) -> dict[frozenset[tuple[str, str]], dict[str, str]]:
+        return {}
+
+    def _concluded(self, knowledge: Values) -> dict[str, str]:
         ways = consistent(self, knowledge)
         return {name: ways[0][name] for name in self.variables if len({way[name] for way in ways}) == 1}
 
@@ -310,8 +324,7 @@ class Facts(Record):
     def _dealt(self, deal: Deal, agent: str) -> frozenset[str]:
         """The variables of a deal whose values ``agent`` knows from the start."""
         own = frozenset([name for name in deal.variables if self.by_name[name].of == agent])
-        way = next(index for index, way in enumerate(deal.ways) if way.items() <= self.truth.items())
-        return frozenset(deal.briefings(own)[way])
+        return frozenset(deal.briefing(own, {name: self.truth[name] for name in deal.variables}))
 
     def knowledge(self, names: Iterable[str]) -> dict[str, str]:
         """Returns the values that a seat knows to which those of ``names`` were disclosed, conclusions included."""

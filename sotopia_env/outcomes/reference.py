@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes.amounts import count_text
-from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import Seats
 from sotopia_env.outcomes.space import OutcomeSpace, Terms
-from sotopia_env.outcomes.specification import AgreementRules, BallotRules, OutcomeSpec, Quorum, check_seats
+from sotopia_env.outcomes.specification import (
+    AgreementRules,
+    BallotRules,
+    ClaimsRules,
+    OutcomeSpec,
+    Quorum,
+    check_seats,
+)
 from sotopia_env.outcomes.valuation import Valuation
 
 if TYPE_CHECKING:
@@ -102,7 +108,7 @@ def reference_points(spec: OutcomeSpec, names: Seats) -> ReferencePoints:
     """
     check_seats(spec, len(names))
     space, rules = spec.space(names), spec.protocol
-    if isinstance(rules, ChoicesRules) and rules.stock is not None:
+    if rules.kind == "choices" and rules.stock is not None:
         from sotopia_env.outcomes.solutions.stocks import best_uses
 
         return _symmetric(best_uses(rules, spec.worth[0], len(names)), len(names))
@@ -114,7 +120,7 @@ def reference_points(spec: OutcomeSpec, names: Seats) -> ReferencePoints:
         )
     valuations = [worth.valuation(space, agent) for agent, worth in zip(names, spec.worth, strict=True)]
     points = _Points(space, valuations, *_needs(spec, len(names))).references()
-    return points.times(rules.length) if isinstance(rules, ChoicesRules) else points
+    return points.times(rules.length) if rules.kind == "choices" else points
 
 
 def _symmetric(best: tuple[float, float, float], seats: int) -> ReferencePoints:
@@ -136,9 +142,9 @@ def _needs(spec: OutcomeSpec, seats: int) -> tuple[int, tuple[int, ...]]:
         if isinstance(rules.needs, Quorum):
             return rules.needs.quorum, tuple(int(agent.removeprefix("agent_")) for agent in rules.needs.veto)
         return seats, ()
-    if isinstance(rules, ChoicesRules):
-        return 0, ()  # whatever the seats choose is played: nobody is asked for assent
-    return (seats if rules.needs == "all" else 1), ()
+    if isinstance(rules, ClaimsRules):
+        return (seats if rules.needs == "all" else 1), ()
+    return 0, ()  # whatever the seats choose is played: nobody is asked for assent
 
 
 class _Points:

@@ -10,16 +10,16 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, PlainValidator, Tag, model_validator
 
-from sotopia_env.foundation.errors import InvalidValueError, Verbatim
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError, Verbatim
 from sotopia_env.foundation.records import Label, Name, Record
 from sotopia_env.outcomes.amounts import count_text, fold
 from sotopia_env.outcomes.facts import Facts
 from sotopia_env.outcomes.games.payoffs import AmountsWorth, GameWorth
-from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import ChoiceIssue, Issue, ItemsIssue, NumberIssue, Seats, check_distinct
 from sotopia_env.outcomes.move import LONGEST_CLAIM, InvalidMoveError
 from sotopia_env.outcomes.space import OPTION, OutcomeSpace
@@ -136,6 +136,40 @@ class ClaimsRules(ProtocolRules):
         return self
 
 
+_RULES: Mapping[str, type[Record] | str] = {
+    "agreement": AgreementRules,
+    "ballot": BallotRules,
+    "claims": ClaimsRules,
+    "choices": "games.rules:ChoicesRules",
+    "roles": "roles.rules:RolesRules",
+}
+"""The class of each kind of rules; the modules of games are imported only where a task has them."""
+
+
+def _read_rules(value: Any) -> Any:
+    if not isinstance(value, dict | Record):
+        raise InvalidValueError(expected="an object with fields", got=value)
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    if kind is None:
+        raise InvalidValueError(field="kind", expected="a value", got=Verbatim("nothing"))
+    if not isinstance(kind, str) or kind not in _RULES:
+        raise UnknownNameError(field="kind", got=kind, valid=_RULES)
+    rules = _RULES[kind]
+    if isinstance(rules, str):
+        module, name = rules.split(":")
+        rules = getattr(import_module(f"sotopia_env.outcomes.{module}"), name)
+    return rules.model_validate(value)
+
+
+if TYPE_CHECKING:
+    from sotopia_env.outcomes.games.rules import ChoicesRules
+    from sotopia_env.outcomes.roles.rules import RolesRules
+
+    AnyRules: TypeAlias = AgreementRules | BallotRules | ClaimsRules | ChoicesRules | RolesRules
+else:
+    AnyRules = Any
+
+
 class OutcomeSpec(Record):
     """A machine-checkable outcome. It holds every seat's worth, so it never reaches an observation.
 
@@ -145,7 +179,7 @@ class OutcomeSpec(Record):
         worth: the worth for each seat, in the form that fits the protocol.
     """
 
-    protocol: Annotated[AgreementRules | BallotRules | ClaimsRules | ChoicesRules, Field(discriminator="kind")]
+    protocol: Annotated[AnyRules, PlainValidator(_read_rules)]
     issues: tuple[Issue, ...] = ()
     worth: tuple[Worth, ...] = Field(min_length=2)
 
@@ -161,12 +195,14 @@ class OutcomeSpec(Record):
             except InvalidValueError as error:
                 raise InvalidValueError.of(error, within=f"worth[{seat}]") from None
         _check_quorum(self, len(self.worth))
-        if isinstance(self.protocol, ChoicesRules):
+        if self.protocol.kind == "choices":
             _check_game(self, self.protocol)
         return self
 
     def resolved(self, facts: Facts | None) -> OutcomeSpec:
         """Returns the specification with worths in numbers where they depend on facts; for evaluators only."""
+        if facts is not None and self.protocol.kind == "roles":
+            return self.model_copy(update={"protocol": self.protocol.resolved(facts)})
         if facts is None or not isinstance(self.protocol, BallotRules):
             return self
         options, truth = self.protocol.options, facts.truth
@@ -175,9 +211,9 @@ class OutcomeSpec(Record):
 
     def space(self, names: Seats) -> OutcomeSpace:
         """Returns the space for the seats in ``names``; it contains neither worths nor answers."""
-        if isinstance(self.protocol, BallotRules):
+        if self.protocol.kind == "ballot" or self.protocol.kind == "roles":
             return OutcomeSpace((ChoiceIssue(name=OPTION, options=self.protocol.options),), dict(names))
-        if isinstance(self.protocol, ChoicesRules):
+        if self.protocol.kind == "choices":
             rules = self.protocol
             # One issue per seat: its choice. A point of the space is what all choose, and what a contract is about.
             own = [ChoiceIssue(name=name, options=rules.options_of(agent)) for agent, name in names.items()]
@@ -206,6 +242,7 @@ _WORTH_FORMS: dict[str, tuple[tuple[type, ...], str]] = {
     "ballot": ((BallotWorth, FactsWorth), "'options' or 'facts'"),
     "claims": ((ClaimsWorth,), "'right'"),
     "choices": ((GameWorth,), "'payoffs', 'counts' or 'per'"),
+    "roles": ((BallotWorth,), "'options'"),
 }
 
 
@@ -217,7 +254,7 @@ def _check_worth(spec: OutcomeSpec, worth: Worth) -> None:
         _check_keys(worth.issues, [issue.name for issue in spec.issues], ".issues", "issue")
         for issue in spec.issues:
             _check_gains(issue, worth.issues[issue.name])
-    elif isinstance(worth, BallotWorth) and isinstance(spec.protocol, BallotRules):
+    elif isinstance(worth, BallotWorth) and (spec.protocol.kind == "ballot" or spec.protocol.kind == "roles"):
         _check_keys(worth.options, spec.protocol.options, ".options", "option")
     elif isinstance(worth, FactsWorth) and isinstance(spec.protocol, BallotRules):
         for name, value in ((name, value) for name, by_value in worth.facts.items() for value in by_value):
@@ -317,6 +354,8 @@ def _check_quorum(spec: OutcomeSpec, seats: int) -> None:
 
 def check_facts(spec: OutcomeSpec | None, facts: Facts | None) -> None:
     """Raises InvalidValueError unless the worths and choices of a task are about its ``facts``."""
+    if spec is not None and spec.protocol.kind == "roles":
+        spec.protocol.check_facts(facts, len(spec.worth))
     variables = {} if facts is None else {name: v for name, v in facts.by_name.items() if v.kind != "choice"}
     for seat, worth in enumerate(() if spec is None else spec.worth):
         for name, by_value in worth.facts.items() if isinstance(worth, FactsWorth) else ():
@@ -341,7 +380,7 @@ def check_facts(spec: OutcomeSpec | None, facts: Facts | None) -> None:
 def _options_of(spec: OutcomeSpec | None, agent: str) -> tuple[str, ...]:
     """What a seat can choose; nothing where nothing is chosen."""
     rules = None if spec is None else spec.protocol
-    if isinstance(rules, ChoicesRules):
+    if rules is not None and rules.kind == "choices":
         return rules.menu_of(agent)
     return rules.options if isinstance(rules, BallotRules) else ()
 

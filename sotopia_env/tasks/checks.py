@@ -15,7 +15,6 @@ from sotopia_env.foundation.errors import InvalidTaskError, Verbatim, Where
 from sotopia_env.foundation.json_text import canonical_json
 from sotopia_env.outcomes import AdditiveWorth, BallotRules, ChoiceIssue, ClaimsRules, ItemsIssue, OutcomeSpec
 from sotopia_env.outcomes.games.payoffs import GameWorth
-from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import Issue
 from sotopia_env.outcomes.valuation import WorthForm
 from sotopia_env.outcomes.worth import BallotWorth, ClaimsWorth, TableWorth
@@ -170,7 +169,9 @@ def _space_numbers(spec: OutcomeSpec) -> Iterator[float]:
         yield from _data_numbers(list(rules.options))
     elif isinstance(rules, ClaimsRules):
         yield from (rules.tries, *_data_numbers(list(rules.candidates)))
-    elif isinstance(rules, ChoicesRules):
+    elif rules.kind == "roles":
+        yield from (rules.cycles, *_data_numbers(rules.model_dump(mode="json")))
+    elif rules.kind == "choices":
         yield from (rules.rounds, *_data_numbers(rules.model_dump(mode="json")), *_data_numbers(list(rules.shared)))
     elif rules.needs != "all":
         yield rules.needs.quorum

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sotopia_env.outcomes.amounts import conjunction
-from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.specification import AgreementRules, BallotRules, OutcomeSpec
 from sotopia_env.world.scenario import Scenario
 
@@ -57,7 +56,9 @@ def _of_outcome(spec: OutcomeSpec) -> str:
         return f"an agreement on {_named([issue.name for issue in spec.issues])}"
     if isinstance(spec.protocol, BallotRules):
         return f"a vote for {_named(list(spec.protocol.options), 'or')}"
-    if isinstance(spec.protocol, ChoicesRules):
+    if spec.protocol.kind == "roles":
+        return f"the victory of {_named(list(spec.protocol.options), 'or')}"
+    if spec.protocol.kind == "choices":
         most = "" if spec.protocol.ending is None else "up to "
         times = "one choice" if spec.protocol.rounds == 1 else f"{most}{spec.protocol.rounds} rounds of choices"
         return f"{times} of every seat"

@@ -147,6 +147,7 @@ class Turn:
         attempted: the requested action, if it was not allowed.
         effect: the effect of the move, in the protocol's words.
         hidden: the effect as all other agents see it, if they see less.
+        seen: the agents that witness it, in seat order, if the protocol restricts them.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -160,6 +161,12 @@ class Turn:
     attempted: Action | None = None
     effect: str | None = None
     hidden: str | None = None
+    seen: tuple[str, ...] | None = None
+
+    @property
+    def audience(self) -> frozenset[str] | None:
+        """The agents that witness it, its actor included; ``None`` for all."""
+        return audience(self.actor, self.action) if self.seen is None else frozenset(self.seen)
 
 
 class EpisodeState(NamedTuple):
@@ -250,7 +257,9 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     attempted = None if violation is None else action
     effect, hidden = (None, None) if result is None else (result.text, result.hidden)
     index = len(state.turns)
-    turn = Turn(index, state.round, actor, counted, violation, veiled, attempted, effect, hidden)
+    turn = Turn(
+        index, state.round, actor, counted, violation, veiled, attempted, effect, hidden, _seen(state, actor, counted)
+    )
     left = state.left | {actor} if counted.action_type is _LEAVE else state.left
     settled = state.settled_after
     # Only a table that has changed can have become settled.
@@ -283,7 +292,10 @@ def _next_round(state: EpisodeState) -> NextRound:
     """Returns the round that follows ``state``'s finished round."""
     rules, turns = state.rules, _this_round(state)
     actions = {turn.actor: turn.action for turn in turns}
-    last = LastRound(state.task, state.seed, rules.first_seat, state.round, actions, state.left, state.appointments)
+    due = None if state.task.protocol is None else state.task.protocol.due(state.table)
+    last = LastRound(
+        state.task, state.seed, rules.first_seat, state.round, actions, state.left, state.appointments, due
+    )
     return next_round(rules.turn_order, last)
 
 
@@ -315,7 +327,8 @@ def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _
     # ``basis`` is the table that the actor saw, ``state.table`` the one that the move changes. They differ only in a
     # simultaneous round, where earlier seats' moves have changed the table since; the protocol needs both.
     try:
-        table, effect = protocol.apply(state.table, actor, action.move, audience(actor, action), basis)
+        seen = _seen(state, actor, action) or audience(actor, action)  # a protocol restricts it to some, or not at all
+        table, effect = protocol.apply(state.table, actor, action.move, seen, basis)
     except InvalidMoveError as error:
         return _Consequence(_words(action), state.table, str(error))
     # Recorded in normal form, so that the table can be folded again from the turns alone.
@@ -337,6 +350,14 @@ def _wordless(action: Action) -> Action:
 def audience(actor: str, action: Action) -> frozenset[str] | None:
     """Returns the agents that see a turn of ``actor``; ``None`` for all."""
     return frozenset((*action.to, actor)) if action.to else None  # actors see their own private turns
+
+
+def _seen(state: EpisodeState, actor: str, action: Action) -> tuple[str, ...] | None:
+    """The agents to whom the protocol restricts a turn of ``actor``; ``None`` for no restriction."""
+    heard = None if state.task.protocol is None else state.task.protocol.audience(state.table, actor)
+    if heard is None:
+        return None
+    return tuple([a for a in state.task.agents if a in heard and (a == actor or a in (action.to or (a,)))])
 
 
 def _table_without(state: EpisodeState, actor: str, action_type: ActionType) -> Any:
@@ -376,11 +397,14 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
     if not state.task.scenario.private_messages:
         return "private actions are not possible in this scenario; address everybody"
     absent = _absent(state)
+    heard = _seen(state, actor, NO_ACTION)
     for agent in action.to:
         if agent == actor:
             return "a private action cannot be addressed to oneself"
         if agent in absent:
             return f"{state.task.names[agent]} has left and can receive nothing"
+        if heard is not None and agent not in heard:
+            return f"{state.task.names[agent]} does not witness this phase"
     return None
 
 
@@ -427,7 +451,9 @@ def _stop(state: EpisodeState, following: NextRound | None) -> StopReason | None
 
 
 def _expecting(state: EpisodeState, following: NextRound | None) -> bool:
-    """Whether a seat that is present has something to read, or has named the time at which it acts."""
+    """Whether a seat has something to read, has named the time at which it acts, or is called on by the protocol."""
+    if state.task.phased and not _settled(state.task, state.table):
+        return True
     if following is None or not following.appointments:
         return False
     return any(following.appointments[state.task.seat_of[agent]].fixed for agent in state.active)

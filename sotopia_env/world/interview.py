@@ -15,9 +15,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from sotopia_env.foundation.errors import InvalidValueError, Verbatim
 from sotopia_env.foundation.records import Line, Name, Record, not_blank
-from sotopia_env.outcomes import ClaimsRules, ItemsIssue, NumberIssue, OutcomeSpec
+from sotopia_env.outcomes import ItemsIssue, NumberIssue, OutcomeSpec
 from sotopia_env.outcomes.amounts import Value, fold
-from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.result import OutcomeResult
 
 
@@ -246,7 +245,7 @@ def check_goal_test(test: GoalTest, seats: Sequence[InterviewedSeat], outcome: O
         raise InvalidValueError(
             expected="a scenario with an outcome", hint="add one, or leave goal_tests out", field=where
         )
-    if test.terms and isinstance(outcome.protocol, ClaimsRules | ChoicesRules):
+    if test.terms and outcome.protocol.kind in ("claims", "choices", "roles"):
         raise InvalidValueError(
             field=f"{where}.terms", expected="none, since nothing is agreed on in terms", hint="use worth_at_least"
         )

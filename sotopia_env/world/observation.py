@@ -150,7 +150,8 @@ class Observation:
 
         Assumes that no agent leaves and nothing is settled. In random order, where the last round may be cut short, it
         is a lower bound. In reactive order, where seats may act more or less often than others, it is the seat's even
-        share of a limit on turns, and with a limit on rounds an upper bound.
+        share of a limit on turns, and with a limit on rounds an upper bound. Where a protocol has phases, it is the
+        number of turns of each actor of the phase.
         """
         return _own_turns_left(self._state, len(self._state.turns) if index is None else index)
 
@@ -242,6 +243,9 @@ class Observation:
 def _own_turns_left(state: EpisodeState, index: int) -> int:
     """How often the seat that acts at ``index`` acts from then on; see :meth:`Observation.own_turns_left`."""
     rules, turns = state.rules, state.turns
+    if state.task.phased and state.task.protocol is not None:
+        due = state.task.protocol.due(state.tables[index] if index < len(turns) else state.table)
+        return 0 if due is None else due.turns
     round_ = turns[index].round if index < len(turns) else state.round
     limit = rules.turn_limit(state.task)
     if limit is None:
@@ -295,8 +299,8 @@ class SeatView:
     """
 
     __slots__ = (
-        "_agent", "_briefing", "_conversation", "_history", "_lines", "_open", "_outlooks", "_own_turns", "_position",
-        "_refusal", "_turns", "_veiled",
+        "_agent", "_briefing", "_by_round", "_conversation", "_history", "_lines", "_open", "_outlooks", "_own_turns",
+        "_position", "_refusal", "_turns", "_veiled",
     )  # fmt: skip
 
     def __init__(
@@ -322,10 +326,11 @@ class SeatView:
         self._agent = agent
         self._briefing = briefing(task, agent, rules.action_types, rules.turn_order is TurnOrder.REACTIVE, rules.worths)
         self._veiled = rules.turn_order.veiled
+        self._by_round = self._veiled or task.phased
         # While true, every seat has witnessed every turn, and all seats share one tuple of turns.
-        self._open = not task.scenario.private_messages
+        self._open = not task.scenario.private_messages and not task.phased
         self._outlooks = _Outlooks(task.protocol, agent, rules.worths)
-        self._conversation = Conversation(self._briefing, task.names, self._veiled, self._outlooks.before, own)
+        self._conversation = Conversation(self._briefing, task.names, self._by_round, self._outlooks.before, own)
         self._lines: list[str] = [] if lines is None else lines
         self._turns: tuple[Turn, ...] = ()
         self._history = ""
@@ -343,7 +348,7 @@ class SeatView:
             self._briefing,
             self._turns,
             self._history,
-            (state.round if self._veiled else len(state.turns)) + 1,
+            (state.round if self._by_round else len(state.turns)) + 1,
             acting,
             state.rules.action_types if acting else _NONE_ONLY,
             self._refusal,
@@ -372,7 +377,7 @@ class SeatView:
         leave = exit_of(turns, self._agent) if self._agent in state.left else None
         # After leaving, the seat witnesses less than the others and cannot share their turns.
         self._open &= leave is None
-        extend_lines(lines, turns[:end], names, self._veiled)
+        extend_lines(lines, turns[:end], names, self._by_round)
         for turn in turns[start:end]:
             # A turn with a hidden part differs from seat to seat.
             self._open &= is_public(turn)
@@ -390,7 +395,7 @@ class SeatView:
     def _line(self, turn: Turn, names: Any) -> str:
         # The shared lines show a secret move as others see it; only its actor reads it in full.
         if turn.hidden is not None and turn.actor == self._agent:
-            return render_turn(turn, names, self._veiled)
+            return render_turn(turn, names, self._by_round)
         return self._lines[turn.index]
 
 

@@ -385,6 +385,11 @@ class Task(SourcedRecord):
         return None if facts is None else WithFacts(Discussion(self.names), facts)
 
     @cached_property
+    def phased(self) -> bool:
+        """Whether the protocol calls on the seats that act."""
+        return self.protocol is not None and self.protocol.phased
+
+    @cached_property
     def memo(self) -> dict[Any, Any]:
         """A cache for values that other modules derive from this task, such as profiles; not part of its content."""
         return {}

@@ -16,7 +16,7 @@ from sotopia_env.outcomes.facts import ActClass, Variable, beliefs
 from sotopia_env.outcomes.menu import names_in
 from sotopia_env.outcomes.protocols.protocol import Choices
 from sotopia_env.outcomes.protocols.statements import WithFacts
-from sotopia_env.world.dynamics import Turn, audience
+from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.scenario import Task
 from sotopia_env.world.tables import Folded, folded
 
@@ -83,7 +83,7 @@ def _acts(protocol: WithFacts, item: Folded, choices: Mapping[str, Choices]) -> 
     turn, move = item.turn, item.turn.action.move
     if move is None:
         return
-    recipients = audience(turn.actor, turn.action)
+    recipients = turn.audience
     others = [agent for agent in protocol.agents if agent != turn.actor and agent not in item.basis.absent]
     present = tuple([agent for agent in others if recipients is None or agent in recipients])
     for kind, content in move.statements:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.world.action import ActionType
-from sotopia_env.world.dynamics import Turn, audience
+from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.scenario import Task
 
 
@@ -45,7 +45,7 @@ def folded(task: Task, turns: Iterable[Turn]) -> Iterator[Folded]:
             round_, basis = turn.round, table
         action, before = turn.action, basis if turn.veiled else table
         if action.move is not None:
-            table, _ = protocol.apply(table, turn.actor, action.move, audience(turn.actor, action), before)
+            table, _ = protocol.apply(table, turn.actor, action.move, turn.audience, before)
         elif action.action_type is ActionType.LEAVE:
             table = protocol.leave(table, turn.actor)
         table = protocol.advance(table, turn.actor)

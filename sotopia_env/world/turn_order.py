@@ -1,5 +1,8 @@
 """Turn orders: the function that determines the next round and the agents that act in it.
 
+A protocol with phases calls on the agents that may act (:class:`~sotopia_env.outcomes.protocols.protocol.Due`); the
+order then applies to these alone.
+
 A round is one tick of the episode's logical clock. In three orders every agent that has not left acts in each tick. In
 ``reactive`` order (SOTOPIA-S4 §3.2 and appendix B) each agent acts in the ticks of its own appointments. They depend on
 the seed, on the actions that reached the agent and on the waits that it named itself, never on the time that a policy
@@ -13,6 +16,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.outcomes.protocols.protocol import Due
 from sotopia_env.world.action import Action
 from sotopia_env.world.scenario import Task
 
@@ -61,6 +66,7 @@ class LastRound(NamedTuple):
         actions: the actions of the round, by agent.
         left: the agents that have left.
         appointments: see :class:`NextRound`.
+        due: the agents that the task's protocol calls on; ``None`` if it leaves that to the order.
     """
 
     task: Task
@@ -70,11 +76,17 @@ class LastRound(NamedTuple):
     actions: Mapping[str, Action]
     left: frozenset[str]
     appointments: tuple[Appointment, ...]
+    due: Due | None = None
+
+    @property
+    def following(self) -> int:
+        """The number of the next round."""
+        return self.number + 1 if self.due is None else self.due.round
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The agents that have not left, in seat order."""
-        agents = self.task.agents
+        """The agents that have not left and may act, in seat order or in the protocol's."""
+        agents = self.task.agents if self.due is None else self.due.agents
         return tuple([agent for agent in agents if agent not in self.left]) if self.left else agents
 
 
@@ -94,7 +106,11 @@ class NextRound(NamedTuple):
 
 
 def next_round(order: TurnOrder, last: LastRound) -> NextRound:
-    """Returns the round that follows ``last`` in ``order``."""
+    """Returns the round that follows ``last`` in ``order``.
+
+    Raises:
+        InvalidValueError: the order is reactive, and the protocol calls on the agents that act.
+    """
     return _ORDERS[order](last)
 
 
@@ -103,20 +119,23 @@ def _round_robin(last: LastRound) -> NextRound:
     if first:
         # Sorting is stable: the seats from the first one on, then those before it.
         agents = tuple(sorted(agents, key=lambda agent: last.task.seat_of[agent] < first))
-    return NextRound(last.number + 1, agents)
+    return NextRound(last.following, agents)
 
 
 def _random(last: LastRound) -> NextRound:
     agents = list(last.present)
-    _generator(last.seed, last.number + 1).shuffle(agents)
-    return NextRound(last.number + 1, tuple(agents))
+    _generator(last.seed, last.following).shuffle(agents)
+    return NextRound(last.following, tuple(agents))
 
 
 def _simultaneous(last: LastRound) -> NextRound:
-    return NextRound(last.number + 1, last.present)
+    return NextRound(last.following, last.present)
 
 
 def _reactive(last: LastRound) -> NextRound:
+    if last.due is not None:
+        expected = "another order than 'reactive' where the phases of the protocol say who acts"
+        raise InvalidValueError(field="turn_order", expected=expected, got=TurnOrder.REACTIVE.value)
     generator = _generator(last.seed, last.number)
     # One draw per seat and tick, so that a seat's times do not depend on what happens out of its sight.
     appointments = {agent: _appointment(last, agent, generator.random()) for agent in last.task.agents}

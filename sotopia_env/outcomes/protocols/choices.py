@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from sotopia_env.outcomes.games.payoffs import AmountsWorth, amount_of
+from sotopia_env.outcomes.games.rounds import Rounds
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.issues import Seats, read_option
 from sotopia_env.outcomes.menu import NO_MOVES, Menu
@@ -29,7 +30,7 @@ from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind
 from sotopia_env.outcomes.protocols.agreement import Agreement, AgreementState
 from sotopia_env.outcomes.protocols.protocol import Choices, Effect, Protocol, Settlement
 from sotopia_env.outcomes.specification import AgreementRules, OutcomeSpec
-from sotopia_env.outcomes.table import HIDDEN, Rounds, TableView
+from sotopia_env.outcomes.table import HIDDEN, TableView
 from sotopia_env.outcomes.valuation import exact_decimal
 
 CHOOSE = MoveKind.CHOOSE

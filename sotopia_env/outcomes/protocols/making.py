@@ -17,6 +17,7 @@ _CLASSES: Mapping[str, str] = {
     "ballot": "Ballot",
     "claims": "ClaimsProtocol",
     "choices": "ChoicesProtocol",
+    "roles": "RolesProtocol",
 }
 """The class of each kind of rules, in the module that has the name of the kind."""
 

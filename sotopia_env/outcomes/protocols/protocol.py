@@ -53,6 +53,20 @@ class Effect(NamedTuple):
         return self.phrase.replace("{}", self.space.describe(self.terms), 1)
 
 
+class Due(NamedTuple):
+    """The seats that a protocol calls on next.
+
+    Attributes:
+        round: the number of the round, from 0, so that it tells nobody how many seats acted out of its sight.
+        agents: the seats that act in it, in order.
+        turns: the number of turns that each of them has before something else is due, this one included.
+    """
+
+    round: int
+    agents: tuple[str, ...]
+    turns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """The outcome of an episode, before it is valued.
@@ -91,6 +105,8 @@ class Protocol(ABC, Generic[S]):
     rule: str = ""
     facts: Facts | None = None
     """The facts of the task; ``None`` without any."""
+    phased: bool = False
+    """Whether the protocol calls on seats (:meth:`due`)."""
 
     def __init__(self, spec: OutcomeSpec, names: Seats) -> None:
         check_seats(spec, len(names))
@@ -130,6 +146,18 @@ class Protocol(ABC, Generic[S]):
     def advance(self, state: S, seat: str) -> S:
         """Returns the state after a turn of ``seat``, whatever it did in it; for protocols that count turns."""
         return state
+
+    def due(self, state: S) -> Due | None:
+        """Returns the seats that act next; ``None`` if the turn order alone decides."""
+        return None
+
+    def audience(self, state: S, seat: str) -> frozenset[str] | None:
+        """Returns the agents that witness a turn that ``seat`` takes now; ``None`` means all."""
+        return None
+
+    def evidence(self, state: S) -> tuple[frozenset[str], ...]:
+        """Returns the variables that the protocol has disclosed to each seat, in seat order; empty for nothing."""
+        return ()
 
     def choices(self, state: S, seat: str) -> Choices:
         """The options that ``seat`` has chosen, one per choice that was due to it, the one due now last.

@@ -21,7 +21,7 @@ from sotopia_env.outcomes.facts import Facts, PublicVariable, SeatFacts, Values
 from sotopia_env.outcomes.issues import Seats, read_option
 from sotopia_env.outcomes.menu import NO_MOVES, Menu, Statable, names_in, statement_text
 from sotopia_env.outcomes.move import InvalidMoveError, Move, MoveKind, statement_content
-from sotopia_env.outcomes.protocols.protocol import AnyProtocol, Choices, Effect, Protocol, Settlement
+from sotopia_env.outcomes.protocols.protocol import AnyProtocol, Choices, Due, Effect, Protocol, Settlement
 from sotopia_env.outcomes.space import OutcomeSpace
 from sotopia_env.outcomes.table import TableView
 
@@ -56,7 +56,7 @@ class WithFacts(Protocol[FactsState]):
         self.inner, self.facts = inner, facts
         self.kind, self.kinds, self.rule = inner.kind, inner.kinds, inner.rule
         self.agents, self.names, self.space = inner.agents, inner.names, inner.space
-        self.valuations = inner.valuations
+        self.valuations, self.phased = inner.valuations, inner.phased
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
         self._knowledge: dict[frozenset[str], Values] = {}
         self._statements: dict[tuple[str, frozenset[str]], Statable] = {}
@@ -127,7 +127,7 @@ class WithFacts(Protocol[FactsState]):
         binding, parts = move.binding, move.statements
         if not parts:
             inner, effect = self._bind(state, seat, move, visible_to, basis)
-            return state._replace(inner=inner), effect
+            return self._with(state, inner), effect
         if seat in state.absent:
             raise InvalidMoveError("a seat that has left cannot make a move")
         read = [(kind, self._read(kind, content, basis or state, seat)) for kind, content in parts]
@@ -136,7 +136,16 @@ class WithFacts(Protocol[FactsState]):
         if binding is None:
             return after, _combined(None, read, text)
         inner, effect = self._bind(state, seat, binding, visible_to, basis)
-        return after._replace(inner=inner), _combined(effect, read, text)
+        return self._with(after, inner), _combined(effect, read, text)
+
+    def _with(self, state: FactsState, inner: Any) -> FactsState:
+        """The state with another state of the protocol, and with what that discloses."""
+        if inner is state.inner:
+            return state
+        if evidence := self.inner.evidence(inner):
+            disclosures = [own | more for own, more in zip(state.disclosures, evidence, strict=True)]
+            return state._replace(inner=inner, disclosures=tuple(disclosures))
+        return state._replace(inner=inner)
 
     def _bind(
         self, state: FactsState, seat: str, move: Move, visible_to: Collection[str] | None, basis: FactsState | None
@@ -190,8 +199,15 @@ class WithFacts(Protocol[FactsState]):
 
     def advance(self, state: FactsState, seat: str) -> FactsState:
         """See :meth:`Protocol.advance`."""
-        inner = self.inner.advance(state.inner, seat)
-        return state if inner is state.inner else state._replace(inner=inner)
+        return self._with(state, self.inner.advance(state.inner, seat))
+
+    def due(self, state: FactsState) -> Due | None:
+        """See :meth:`Protocol.due`."""
+        return self.inner.due(state.inner)
+
+    def audience(self, state: FactsState, seat: str) -> frozenset[str] | None:
+        """See :meth:`Protocol.audience`."""
+        return self.inner.audience(state.inner, seat)
 
     def choices(self, state: FactsState, seat: str) -> Choices:
         """See :meth:`Protocol.choices`."""
@@ -199,7 +215,8 @@ class WithFacts(Protocol[FactsState]):
 
     def leave(self, state: FactsState, seat: str) -> FactsState:
         """See :meth:`Protocol.leave`."""
-        return state._replace(inner=self.inner.leave(state.inner, seat), absent=state.absent | {seat})
+        after = self._with(state, self.inner.leave(state.inner, seat))
+        return after._replace(absent=state.absent | {seat})
 
     def settled(self, state: FactsState) -> bool:
         """Whether the protocol is settled."""

@@ -14,9 +14,9 @@ from functools import cached_property, lru_cache
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes.games.game import Game, Row
+from sotopia_env.outcomes.games.rounds import Rounds
 from sotopia_env.outcomes.move import MoveKind
 from sotopia_env.outcomes.solutions.equilibria import pure_equilibria, symmetric_mixture
-from sotopia_env.outcomes.table import Rounds
 from sotopia_env.world.observation import Observation
 
 

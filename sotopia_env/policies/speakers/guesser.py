@@ -29,7 +29,7 @@ class Guesser(Speaker):
     ) -> tuple[tuple[str, ...], Move | None]:
         """Returns the recipients and the statement, or the vote in the seat's last turn."""
         rng = random.Random(seed)
-        if menu.vote and not menu.unvote and observation.own_turns_left() <= 1:
+        if menu.choose or (menu.vote and not menu.unvote and observation.own_turns_left() <= 1):
             return (), self.vote(observation, menu, seed)
         moves = menu.statements.moves()
         if not moves:

@@ -23,6 +23,7 @@ from sotopia_env.policies.interviews import RuledAnswers
 from sotopia_env.policies.negotiators.concession import check
 from sotopia_env.policies.small_talk import SILENCE, commit, leave, say, small_talk
 from sotopia_env.policies.speakers.belief import Beliefs, assertions, knowledge, posterior, pretences
+from sotopia_env.policies.speakers.targets import target_worths
 from sotopia_env.policies.speakers.trust import reliances
 from sotopia_env.tasks.phrases import phrase
 from sotopia_env.world.action import Action, ActionType
@@ -91,7 +92,7 @@ class Speaker(RuledAnswers):
         self, observation: Observation, facts: SeatFacts, menu: Menu, seed: int
     ) -> tuple[tuple[str, ...], Move | None]:
         """Returns the recipients (none for everybody) and the move of this turn; ``None`` for words alone."""
-        due = bool(menu.vote) and not menu.unvote and observation.own_turns_left() <= 1
+        due = bool(menu.choose) or (bool(menu.vote) and not menu.unvote and observation.own_turns_left() <= 1)
         return (), self.vote(observation, menu, seed) if due else self.statement(observation, facts, menu, seed)
 
     def beliefs(self, observation: Observation) -> Beliefs:
@@ -146,8 +147,10 @@ class Speaker(RuledAnswers):
         return {variable.name: rng.choice(others) if lies else intention}
 
     def vote(self, observation: Observation, menu: Menu, seed: int) -> Move:
-        """Returns the seat's vote."""
+        """Returns the seat's vote, or its target in a game of hidden roles."""
         rng = random.Random(seed)
+        if menu.choose:
+            return Move(MoveKind.CHOOSE, self._choice(observation, menu.choose, rng))
         return Move(MoveKind.VOTE, self._choice(observation, self._free(observation, menu.vote), rng))
 
     def _free(self, observation: Observation, options: tuple[str, ...]) -> tuple[str, ...]:
@@ -197,6 +200,8 @@ def _pretended(observation: Observation, facts: SeatFacts, rng: random.Random) -
 
 def _worths(observation: Observation, options: tuple[str, ...], beliefs: Beliefs) -> Mapping[str, float]:
     """The expected worth of every option to the seat."""
+    if observation.table is not None and observation.table.game is not None:
+        return target_worths(observation, options, beliefs)
     worth = observation.briefing.worth
     if isinstance(worth, FactsWorth):
         return {option: worth.gains(option, beliefs) for option in options}

@@ -40,6 +40,17 @@ REPLICATED = ("ultimatum", "trust-published", "public_goods-published")
 """The names of games that are played as in a published experiment (:mod:`sotopia_env.people.replications`)."""
 
 
+ROLES = ("mafia", "werewolf", "jester")
+"""The names of games with hidden roles, for five to nine seats; they are files of data in :mod:`.roles`."""
+
+
+@cache
+def _roles(name: str) -> Family:
+    from sotopia_env.tasks.families.roles.drawing import read_roles_family
+
+    return read_roles_family(name)
+
+
 @cache
 def _game(name: str) -> Family:
     from sotopia_env.tasks.families.games.drawing import read_game_family
@@ -50,7 +61,7 @@ def _game(name: str) -> Family:
 
 TRANSLATIONS = tuple(f"{name}-{language}" for name in ("mini_mafia", "briefing") for language in LANGUAGES)
 """The names of families in other languages than English: the same tasks, for the same seeds."""
-UNLISTED = (*MECHANISMS, *REPLICATED, *TRANSLATIONS)
+UNLISTED = (*MECHANISMS, *REPLICATED, *TRANSLATIONS, *ROLES)
 """The names of all families that a set of all families leaves out."""
 
 
@@ -64,13 +75,15 @@ def _translation(name: str) -> Family:
 class _Families(Mapping[str, Family]):
     """A mapping of names to families that imports a family's module on first use.
 
-    It also has :data:`TRANSLATIONS`, :data:`MECHANISMS` and :data:`REPLICATED`, which it does not list: a set of all
-    families has each of them once.
+    It also has :data:`TRANSLATIONS`, :data:`MECHANISMS`, :data:`REPLICATED` and :data:`ROLES`, which it does not list:
+    a set of all families has each of the others once, and few seats.
     """
 
     def __getitem__(self, name: str) -> Family:
         if name in (*_GAMES, *MECHANISMS, *REPLICATED):
             return _game(name)
+        if name in ROLES:
+            return _roles(name)
         if name in TRANSLATIONS:
             return _translation(name)
         family: Family = importlib.import_module(_MODULES[name]).FAMILY

@@ -14,13 +14,14 @@ from sotopia_env.foundation.quoting import escape, quote
 from sotopia_env.outcomes import AgreementRules, BallotRules, ClaimsRules, OutcomeSpace
 from sotopia_env.outcomes.descriptions import describe_facts, describe_space, describe_worth, outline
 from sotopia_env.outcomes.facts import SeatFacts
-from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.outcomes.worth import AdditiveWorth, Worth, WorthTable, worth_table
 from sotopia_env.world.action import WORDLESS, ActionType
 from sotopia_env.world.scenario import Character, Relationship, RelationshipKind, Task
 
 if TYPE_CHECKING:
     from sotopia_env.outcomes.games.game import Game
+    from sotopia_env.outcomes.games.rules import ChoicesRules
+    from sotopia_env.outcomes.roles.rules import RolesRules
 
 briefing_text = reader(__package__)
 """Returns a text of the briefing by the name of its file."""
@@ -112,7 +113,7 @@ class Briefing:
     protocol: str = ""
     space: OutcomeSpace | None = None
     worth: Worth | None = None
-    rules: AgreementRules | BallotRules | ChoicesRules | None = None
+    rules: AgreementRules | BallotRules | ChoicesRules | RolesRules | None = None
     outline: str = ""
     facts: SeatFacts | None = None
     game: Game | None = field(default=None, compare=False)
@@ -192,7 +193,7 @@ def _public(rules: AgreementRules | BallotRules | ChoicesRules) -> AgreementRule
 def _game(task: Task, seat: int) -> Game | None:
     """The game of a task, with the payoffs of all seats where they are open, and else with the seat's own."""
     spec = task.scenario.outcome
-    if spec is None or not isinstance(spec.protocol, ChoicesRules):
+    if spec is None or spec.protocol.kind != "choices":
         return None
     from sotopia_env.outcomes.games.game import game_of
 
@@ -218,6 +219,7 @@ _OTHER_MOVES = {
     "ballot": '{"vote": "…"}',
     "claims": '{"claim": "…"}',
     "choices": '{"choose": "…"}',
+    "roles": '{"vote": "…"}',
     "discussion": '{"state": {"…": "…"}}',
 }
 

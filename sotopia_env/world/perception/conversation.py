@@ -87,7 +87,7 @@ class Conversation:
         Args:
             briefing: the seat's briefing.
             names: agent id to character name.
-            by_round: whether turns are numbered by round; the seat's own turn then comes first in each round.
+            by_round: whether turns are numbered by round.
             table_before: returns the table before each of the seat's own turns.
             own: the seat's own texts, by the index of its turns; entries may be added later.
             dropped: the number of oldest turns that are left out.
@@ -124,7 +124,7 @@ class Conversation:
         news = list(turns[self.length :])
         self.length = len(turns)
         # In a veiled order a seat learns of the others' actions of a round only after its own.
-        if self._by_round:
+        if any(turn.veiled for turn in news):
             news.sort(key=lambda turn: (turn.round, turn.actor != self._agent))
         for turn in news:
             self._append(turn)

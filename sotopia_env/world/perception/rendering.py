@@ -29,7 +29,8 @@ def extend_lines(lines: list[str], turns: Sequence[Turn], names: Mapping[str, st
 
 def _line(turn: Turn, effect: str | None, names: Mapping[str, str], by_round: bool) -> str:
     number = (turn.round if by_round else turn.index) + 1
-    return f"Turn #{number} | {render_action(turn.actor, turn.action, names, effect)}\n"
+    seen = "" if turn.seen is None else f"[seen by {', '.join([names[agent] for agent in turn.seen])} only] "
+    return f"Turn #{number} | {seen}{render_action(turn.actor, turn.action, names, effect)}\n"
 
 
 def refusal(turn: Turn, failure: str = "") -> str:

@@ -1,6 +1,7 @@
 """The rule by which seats witness turns, for observations and for documents that interviews ask about.
 
-A seat witnesses its own turns, and those of others that are addressed to it or to all and come before it leaves.
+A seat witnesses its own turns, and those of others that are addressed to it or to all, in a phase that it witnesses,
+and that come before it leaves.
 A veiled round (simultaneous and reactive order) is one moment: nothing of it is witnessed before it is over, and a
 seat that leaves in it witnesses only its own turn.
 """
@@ -39,7 +40,7 @@ def witnesses(agent: str, turn: Turn, leave: Turn | None) -> bool:
     """Whether ``agent`` witnesses a turn that is over; ``leave`` is the turn by which it left."""
     if turn.actor == agent:
         return True
-    if turn.action.to and agent not in turn.action.to:
+    if agent not in (turn.action.to or (agent,)) or agent not in (turn.seen or (agent,)):
         return False
     # Strictly before: of the veiled round in which it left, a seat witnesses only its own turn.
     return leave is None or moment(turn) < moment(leave)
@@ -68,4 +69,4 @@ def perspective(agent: str, turn: Turn) -> Turn:
     # Without ``wait``; violation and attempt are left out of the turn below: only the actor knows them.
     action = Action(action.action_type, action.argument, action.to, move)
     effect = turn.hidden if secret else turn.effect
-    return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled, effect=effect)
+    return Turn(turn.index, turn.round, turn.actor, action, veiled=turn.veiled, effect=effect, seen=turn.seen)

@@ -56,8 +56,8 @@ MISTAKES: list[tuple[OutcomeSpec, str, Any, str]] = [
         {"field": "protocol.needs.veto", "nearest": "agent_1"},
     ),
     (trade(), "protocol/needs", {"quorum": 2, "veto": ["Ana"]}, {"field": "protocol.needs.veto"}),
-    (trade(), "protocol/needs", {"quorum": 1}, {"field": "protocol.agreement.needs.quorum.quorum"}),
-    (trade(), "protocol/needs", "everyone", {"field": "protocol.agreement.needs"}),
+    (trade(), "protocol/needs", {"quorum": 1}, {"field": "protocol.needs.quorum.quorum"}),
+    (trade(), "protocol/needs", "everyone", {"field": "protocol.needs"}),
     (trade(), "protocol/kind", "auction", {"field": "protocol.kind"}),
     (trade(), "issues", [], {"field": "issues"}),
     (trade(), "issues/1/name", "PRICE", {"field": "issues"}),
@@ -66,8 +66,8 @@ MISTAKES: list[tuple[OutcomeSpec, str, Any, str]] = [
     (ballot(), "worth/2/options/zoo", ..., {"field": "worth[2].options"}),
     (ballot(), "worth/2/options/zo", 1, {"field": "worth[2].options", "nearest": "zoo"}),
     (ballot(), "issues", [{"name": "n", "kind": "items", "count": 1}], {"field": "issues"}),
-    (claims(), "protocol/answer", "Ana Li", {"field": "protocol.claims.answer", "nearest": "Ana Lee"}),
-    (claims(), "protocol/candidates", ["Ana Lee", "ANA lee"], {"field": "protocol.claims.candidates"}),
+    (claims(), "protocol/answer", "Ana Li", {"field": "protocol.answer", "nearest": "Ana Lee"}),
+    (claims(), "protocol/candidates", ["Ana Lee", "ANA lee"], {"field": "protocol.candidates"}),
     (claims(), "worth/0/wrong", 2, {"field": "worth.0.claims.wrong"}),
 ]
 

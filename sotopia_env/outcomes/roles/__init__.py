@@ -1,0 +1,1 @@
+"""Games of hidden roles: their rules as data, and their views and texts; imported on first use."""

@@ -1,0 +1,167 @@
+"""Families of games with hidden roles, drawn from files of data.
+
+A file has the rules (:class:`~sotopia_env.outcomes.roles.rules.RolesRules`), how many seats get which role on each
+level, and texts. The roles are variables that are dealt to the seats, and every seat gets 1 if its team wins.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from sotopia_env.foundation.errors import InvalidTaskError
+from sotopia_env.foundation.records import Name, Record
+from sotopia_env.foundation.validation import invalid
+from sotopia_env.foundation.yaml_text import read_yaml
+from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.outcomes.amounts import conjunction
+from sotopia_env.outcomes.facts import Deal, Facts, Variable
+from sotopia_env.outcomes.roles.rules import RolesRules
+from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
+from sotopia_env.tasks.people import draw_characters
+from sotopia_env.world.scenario import Character, Seat
+
+
+class RolesLevel(Record):
+    """What differs by level.
+
+    Attributes:
+        deal: the number of seats that get each role.
+        reveal: what is told about whoever is eliminated.
+        phases: by name of a phase, the rules that replace those of the game.
+        without: the names of phases that are left out.
+    """
+
+    deal: dict[Name, int]
+    reveal: Literal["none", "team", "role"] = "none"
+    phases: dict[Name, dict[str, Any]] = Field(default_factory=dict)
+    without: tuple[Name, ...] = ()
+
+
+class RolesTexts(FamilyTexts):
+    """The file of a family.
+
+    Attributes:
+        about: what the family is, for its page.
+        roles: the roles, as in the rules; those that a level does not deal are left out of its rules.
+        informs: by role, the roles whose holders its holder knows from the start.
+        phases: the phases, as in the rules.
+        wins: the conditions, as in the rules.
+        cycles: the number of cycles after which the game ends; by default, that of seats, which is always enough.
+        levels: what differs by level.
+        contexts: the situation in words, with ``{people}``.
+        goals: what a seat wants, by role.
+    """
+
+    about: str
+    roles: dict[Name, dict[str, Any]]
+    informs: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
+    phases: tuple[dict[str, Any], ...]
+    wins: tuple[dict[str, Any], ...]
+    cycles: int | None = None
+    levels: dict[str, RolesLevel]
+    contexts: tuple[str, ...] = Field(min_length=1)
+    goals: dict[Name, tuple[str, ...]]
+
+
+def read_roles_family(name: str) -> Family:
+    """Returns the family of the file ``name`` in this folder.
+
+    Raises:
+        InvalidTaskError: the file does not describe a family.
+    """
+    return roles_family(Path(__file__).with_name(f"{name}.yaml"))
+
+
+def roles_family(path: Path) -> Family:
+    """Returns the family of a file of data, under the name of the file.
+
+    Raises:
+        InvalidTaskError: the file does not describe a family.
+    """
+    try:
+        texts = RolesTexts.model_validate(read_yaml(path))
+        for level in texts.levels.values():
+            _rules(texts, level)
+    except ValidationError as error:
+        raise InvalidTaskError.of(invalid(error), where=str(path)) from None
+    return Family(path.stem, partial(_draw, texts), texts.phrases, about=texts.about)
+
+
+def _rules(texts: RolesTexts, level: RolesLevel) -> RolesRules:
+    """The rules on a level, with the roles that are dealt there."""
+    phases = [
+        {**({"reveal": level.reveal} if phase.get("effect") in ("eliminate", "kill") else {}), **phase}
+        | level.phases.get(str(phase.get("name")), {})
+        for phase in texts.phases
+        if phase.get("name") not in level.without
+    ]
+    roles = {name: role for name, role in texts.roles.items() if level.deal.get(name)}
+    cycles = texts.cycles or sum(level.deal.values())
+    return RolesRules.model_validate({"roles": roles, "phases": phases, "wins": texts.wins, "cycles": cycles})
+
+
+def _draw(texts: RolesTexts, rng: random.Random, index: int, level: str) -> Draft:
+    design = texts.levels[level]
+    rules = _rules(texts, design)
+    dealt = [role for role, count in design.deal.items() for _ in range(count)]
+    rng.shuffle(dealt)
+    characters = draw_characters(rng, len(dealt))
+    people = conjunction([one.name for one in characters])
+    return Draft(
+        characters=characters,
+        context=rng.choice(texts.contexts).format(people=people),
+        seats=tuple(
+            Seat(goals=(rng.choice(texts.goals[role]),), hints=(rng.choice(texts.hints),), private_data={"role": role})
+            for role in dealt
+        ),
+        outcome=OutcomeSpec(protocol=rules, worth=tuple(_worth(rules, role) for role in dealt)),
+        facts=_facts(texts, rules, characters, dealt),
+        tags=("mixed",),
+        max_turns=rules.turns(len(dealt)),
+    )
+
+
+def _worth(rules: RolesRules, role: str) -> Any:
+    return {"options": {team: float(team == rules.roles[role].team) for team in rules.options}}
+
+
+def _facts(texts: RolesTexts, rules: RolesRules, characters: tuple[Character, ...], dealt: list[str]) -> Facts:
+    """The roles, which are dealt; and the teams where these are told alone."""
+    informs = {role: others for role, others in texts.informs.items() if role in rules.roles}
+    teams = [rules.roles[role].team for role in dealt]
+    own = _variables("role", characters, dealt)
+    facts = Facts(variables=own, deals=(_deal(own, informs),))
+    if all(phase.reveal != "team" for phase in rules.phases):
+        return facts
+    knowledge = {f"agent_{seat}": facts.initial(f"agent_{seat}") for seat in range(len(dealt))}
+    told = [tuple(agent for agent, names in knowledge.items() if variable.name in names) for variable in own]
+    more = _variables("team", characters, teams, told)
+    return Facts(variables=(*own, *more), deals=(*facts.deals, _deal(more, {})))
+
+
+def _deal(variables: tuple[Variable, ...], informs: dict[str, tuple[str, ...]]) -> Deal:
+    values = tuple(str(variable.value) for variable in variables)
+    return Deal(variables=tuple(variable.name for variable in variables), values=values, informs=informs)
+
+
+def _variables(
+    noun: str, characters: tuple[Character, ...], values: list[str], told: Sequence[tuple[str, ...]] = ()
+) -> tuple[Variable, ...]:
+    return tuple(
+        Variable(
+            name=f"{noun} of {one.name}",
+            options=tuple(sorted(set(values))),
+            value=value,
+            kind="role",
+            of=f"agent_{seat}",
+            known_by=told[seat] if told else (),
+            evidence=False,
+        )
+        for seat, (one, value) in enumerate(zip(characters, values, strict=True))
+    )

@@ -1,0 +1,1 @@
+"""Games of hidden roles with random seats against exact chances, and what the night tells those who sleep."""

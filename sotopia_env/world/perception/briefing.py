@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sotopia_env.outcomes.games.rules import ChoicesRules
     from sotopia_env.outcomes.roles.rules import RolesRules
 
+    PublicRules = AgreementRules | BallotRules | ChoicesRules | RolesRules
+
 briefing_text = reader(__package__)
 """Returns a text of the briefing by the name of its file."""
 
@@ -113,7 +115,7 @@ class Briefing:
     protocol: str = ""
     space: OutcomeSpace | None = None
     worth: Worth | None = None
-    rules: AgreementRules | BallotRules | ChoicesRules | RolesRules | None = None
+    rules: PublicRules | None = None
     outline: str = ""
     facts: SeatFacts | None = None
     game: Game | None = field(default=None, compare=False)
@@ -185,9 +187,9 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
     )
 
 
-def _public(rules: AgreementRules | BallotRules | ChoicesRules) -> AgreementRules | BallotRules | ChoicesRules:
+def _public(rules: PublicRules) -> PublicRules:
     """The rules without the last round of a random ending."""
-    return rules.public if isinstance(rules, ChoicesRules) else rules
+    return rules.public if rules.kind == "choices" else rules
 
 
 def _game(task: Task, seat: int) -> Game | None:

@@ -39,7 +39,7 @@ def compare(
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(help="Group also by tag, scenario, character, relationship, condition or participant."),
+        typer.Option(help="Group also by tag, scenario, character, relationship, condition, participant or role."),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option(metavar="POLICY", help="Compare all others with this one, beside each partner.")

@@ -41,7 +41,7 @@ METRICS: tuple[str, ...] = tuple(_BOUNDS)
 """The metrics of a comparison: the seven dimensions and their mean, in native ranges; for verified families the
 agreement rate, the seat's share of the surplus (0 for disagreement, 1 for its best outcome) and the joint efficiency;
 and the seat's spoken words per own turn. Custom dimensions are metrics too."""
-FACTORS: tuple[str, ...] = ("tag", "scenario", "character", "relationship", "condition", "participant")
+FACTORS: tuple[str, ...] = ("tag", "scenario", "character", "relationship", "condition", "participant", "role")
 """The properties by which seats can be grouped into levels."""
 _VERIFIED_HEADLINES = ("goal", SHARE, SUCCESS, OVERALL)
 _JUDGED_HEADLINES = (OVERALL, "goal", SHARE, SUCCESS)
@@ -326,6 +326,7 @@ def _rules(episode: Episode) -> str:
 def _levels(task: Task, seat: int) -> dict[str, tuple[str, ...]]:
     scenario = task.scenario
     condition = ", ".join(f"{name}={value}" for name, value in sorted(scenario.conditions.items()))
+    role = scenario.role_of(f"agent_{seat}")
     kinds = {relationship.kind.value for _, relationship in task.relationships_of(seat)}
     return {
         "tag": tuple(dict.fromkeys(scenario.tags)),
@@ -333,6 +334,7 @@ def _levels(task: Task, seat: int) -> dict[str, tuple[str, ...]]:
         "character": (task.characters[seat].name,),
         "relationship": ("+".join(sorted(kinds)),),
         "condition": (condition,) if condition else (),
+        "role": (role,) if role else (),
     }
 
 

@@ -166,7 +166,8 @@ class Turn:
     @property
     def audience(self) -> frozenset[str] | None:
         """The agents that witness it, its actor included; ``None`` for all."""
-        return audience(self.actor, self.action) if self.seen is None else frozenset(self.seen)
+        to = (*self.action.to, self.actor) if self.action.to else None  # actors see their own private turns
+        return frozenset(self.seen or to or ()) or None
 
 
 class EpisodeState(NamedTuple):
@@ -257,9 +258,8 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
     attempted = None if violation is None else action
     effect, hidden = (None, None) if result is None else (result.text, result.hidden)
     index = len(state.turns)
-    turn = Turn(
-        index, state.round, actor, counted, violation, veiled, attempted, effect, hidden, _seen(state, actor, counted)
-    )
+    seen = _seen(state, actor, counted)
+    turn = Turn(index, state.round, actor, counted, violation, veiled, attempted, effect, hidden, seen)
     left = state.left | {actor} if counted.action_type is _LEAVE else state.left
     settled = state.settled_after
     # Only a table that has changed can have become settled.
@@ -290,12 +290,10 @@ def transition(state: EpisodeState, action: Action) -> EpisodeState:
 
 def _next_round(state: EpisodeState) -> NextRound:
     """Returns the round that follows ``state``'s finished round."""
-    rules, turns = state.rules, _this_round(state)
+    rules, task, turns = state.rules, state.task, _this_round(state)
     actions = {turn.actor: turn.action for turn in turns}
-    due = None if state.task.protocol is None else state.task.protocol.due(state.table)
-    last = LastRound(
-        state.task, state.seed, rules.first_seat, state.round, actions, state.left, state.appointments, due
-    )
+    due = None if task.protocol is None else task.protocol.due(state.table)
+    last = LastRound(task, state.seed, rules.first_seat, state.round, actions, state.left, state.appointments, due)
     return next_round(rules.turn_order, last)
 
 
@@ -327,7 +325,7 @@ def _carry_out(state: EpisodeState, actor: str, action: Action, basis: Any) -> _
     # ``basis`` is the table that the actor saw, ``state.table`` the one that the move changes. They differ only in a
     # simultaneous round, where earlier seats' moves have changed the table since; the protocol needs both.
     try:
-        seen = _seen(state, actor, action) or audience(actor, action)  # a protocol restricts it to some, or not at all
+        seen = _seen(state, actor, action) or (frozenset((*action.to, actor)) if action.to else None)
         table, effect = protocol.apply(state.table, actor, action.move, seen, basis)
     except InvalidMoveError as error:
         return _Consequence(_words(action), state.table, str(error))
@@ -345,11 +343,6 @@ def _wordless(action: Action) -> Action:
     words = action.argument if action.action_type is _LEAVE and not action.to else ""
     is_plain = action.wait is None and not words.strip()
     return _WORDLESS[action.action_type] if is_plain else Action(action.action_type, words, wait=action.wait)
-
-
-def audience(actor: str, action: Action) -> frozenset[str] | None:
-    """Returns the agents that see a turn of ``actor``; ``None`` for all."""
-    return frozenset((*action.to, actor)) if action.to else None  # actors see their own private turns
 
 
 def _seen(state: EpisodeState, actor: str, action: Action) -> tuple[str, ...] | None:
@@ -397,13 +390,12 @@ def _violation(state: EpisodeState, actor: str, action: Action) -> str | None:
     if not state.task.scenario.private_messages:
         return "private actions are not possible in this scenario; address everybody"
     absent = _absent(state)
-    heard = _seen(state, actor, NO_ACTION)
     for agent in action.to:
         if agent == actor:
             return "a private action cannot be addressed to oneself"
         if agent in absent:
             return f"{state.task.names[agent]} has left and can receive nothing"
-        if heard is not None and agent not in heard:
+        if agent not in (_seen(state, actor, NO_ACTION) or (agent,)):
             return f"{state.task.names[agent]} does not witness this phase"
     return None
 

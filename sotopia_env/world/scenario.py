@@ -308,6 +308,11 @@ class Scenario(SourcedRecord):
             raise InvalidValueError(field="dimensions", expected="different names", got=names)
         return self
 
+    def role_of(self, agent: str) -> str:
+        """Returns the role of a seat, which is the first variable of that kind among the facts; empty without one."""
+        variables = () if self.facts is None else self.facts.variables
+        return next((v.value for v in variables if v.kind == "role" and v.of == agent and v.value), "")
+
     @cached_property
     def resolved_outcome(self) -> OutcomeSpec | None:
         """The outcome with each worth in numbers where it depends on facts; read by evaluators, never by seats."""

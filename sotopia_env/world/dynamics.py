@@ -348,9 +348,8 @@ def _wordless(action: Action) -> Action:
 def _seen(state: EpisodeState, actor: str, action: Action) -> tuple[str, ...] | None:
     """The agents to whom the protocol restricts a turn of ``actor``; ``None`` for no restriction."""
     heard = None if state.task.protocol is None else state.task.protocol.audience(state.table, actor)
-    if heard is None:
-        return None
-    return tuple([a for a in state.task.agents if a in heard and (a == actor or a in (action.to or (a,)))])
+    to = {*(action.to or state.task.agents), actor}
+    return None if heard is None else tuple([agent for agent in state.task.agents if agent in heard & to])
 
 
 def _table_without(state: EpisodeState, actor: str, action_type: ActionType) -> Any:

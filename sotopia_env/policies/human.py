@@ -137,6 +137,7 @@ class HumanPolicy:
                 lines = [f"  {key} = {option}" for key, option in zip(question.keys, question.options, strict=True)]
                 self.write(escape("\n".join([f"\n{question.text[:1].upper()}{question.text[1:]}?", *lines])))
                 answers[variable.name] = self._weights(question)
+        self.write("")  # what follows does not begin behind a prompt
         return answers
 
     def _weights(self, question: InterviewQuestion) -> dict[str, float] | None:

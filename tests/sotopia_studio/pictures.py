@@ -91,6 +91,8 @@ def pictures_of_lists(studio: Studio, camera: Camera) -> None:
     }
     for name, address in (addresses | {"task": f"/tasks/{task}"}).items():
         page.goto(studio.address + address)
+        page.wait_for_timeout(500)
+        page.reload()  # the menus of a list are there as soon as they have been counted
         camera.take(page, f"{name}-1280")
         if name == "home":
             camera.take(page, "home-390")

@@ -160,9 +160,11 @@ def running(folder: Path, **changes: Any) -> Iterator[Studio]:
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     assert ready.wait(20)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable)
-        yield Studio(f"http://127.0.0.1:{port}", holder["database"], loop, holder["cookie"], browser)
-        browser.close()
-    server.should_exit = True
-    thread.join(20)
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=executable)
+            yield Studio(f"http://127.0.0.1:{port}", holder["database"], loop, holder["cookie"], browser)
+            browser.close()
+    finally:  # also after an error, or the process would wait for the thread for ever
+        server.should_exit = True
+        thread.join(20)

@@ -16,7 +16,7 @@ from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.writing.test_simulation import simulation
 from tests.sotopia_studio.studio import Studio, running
 from tests.sotopia_studio.test_keyboard import join, open_study, press, tab_to, write
-from tests.sotopia_studio.test_seat_in_view import SIZES, in_view, seated
+from tests.sotopia_studio.test_seat_in_view import in_view, seated
 
 PLAY = {
     "kind": "play",
@@ -37,7 +37,7 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
             yield server
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", ["desk", pytest.param("phone", marks=pytest.mark.slow("the seat once more"))])
 def test_a_seat_from_the_briefing_to_the_end(studio: Studio, size: str) -> None:
     page, _ = seated(studio, size)
     page.emulate_media(color_scheme="dark" if size == "phone" else "light")

@@ -12,6 +12,7 @@ _LEARNER = "attribution collect commands data evaluation fitting grpo models pi 
 MOVED = {
     **{f"sotopia_env.{name}": f"sotopia_env.foundation.{name}" for name in _GROUND.split()},
     "sotopia_env.policies.policy": "sotopia_env.world.play.policy",
+    "sotopia_env.policies.best_of_n": "sotopia_env.policies.combined.best_of_n",
     "sotopia_env.table": "sotopia_env.world.play.table",
     "sotopia_env.continuations": "sotopia_env.world.play.continuations",
     "sotopia_env.credit": "sotopia_env.evaluators.turn_rewards",

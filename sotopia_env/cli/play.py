@@ -48,6 +48,11 @@ def play(
     evaluator: EvaluatorName = "verified",
     seed: Seed = 0,
     out: Annotated[Path | None, path_option("Also record the episode in this run directory.")] = None,
+    adviser: Annotated[str, typer.Option(metavar="NAME", help="A policy that helps you; only you read it.")] = "",
+    assistance: Annotated[
+        str,
+        typer.Option(metavar="MODE", help="advise: you read it; propose: you may take it; act: it acts for you."),
+    ] = "advise",
     participant: Annotated[
         str, typer.Option(metavar="CODE", help="Your code: play the tasks one by one, and add them to --out.")
     ] = "",
@@ -60,6 +65,7 @@ def play(
     Examples:
       sotopia play
       sotopia play --tasks bargaining --policy boulware --seat 1 --out runs/me
+      sotopia play --tasks bargaining --adviser conceder --assistance propose
       sotopia play --tasks my_scenarios.yaml --participant p07 --out runs/study
     """
     from sotopia_env import naming
@@ -73,7 +79,9 @@ def play(
     named_task = None if participant and task is None else naming.pick_task(collection, task)
     person = HumanPolicy(participant=participant)
     items = [named_task] if named_task and not participant else collection
-    plans, judge, pool = _planned(items, person, seat, policy, tasks, evaluator, {"seed": seed}, settings)
+    plans, judge, pool = _planned(
+        items, person, seat, policy, tasks, evaluator, {"seed": seed}, settings, adviser=adviser, assistance=assistance
+    )
     with _leave_on_ctrl_c(out):
         if participant and out is not None:
             session = Session(in_order_of(participant, plans, seed), judge, out)
@@ -91,11 +99,15 @@ def _planned(
     evaluator: str,
     options: dict[str, Any],
     settings: Any,
+    *,
+    adviser: str = "",
+    assistance: str = "advise",
 ) -> tuple[list[EpisodePlan], Evaluator | None, ModelPool]:
     """The episodes of ``items`` with ``own`` in its seat, their evaluator, and the models of both."""
     from sotopia_env import naming
     from sotopia_env.chat_model.pool import ModelPool
     from sotopia_env.foundation.settings import merged, settings_of
+    from sotopia_env.policies.combined.advised import AdvisedPolicy, mode_of
     from sotopia_env.runs.plan import EpisodePlan
     from sotopia_env.runs.spec import EpisodeOptions
 
@@ -103,6 +115,8 @@ def _planned(
     pool = ModelPool(checked.models)
     rules = naming.task_rules(source, **checked.rule_options)
     other = naming.make_policy(partner, pool)
+    if adviser:
+        own = AdvisedPolicy(own, naming.make_policy(adviser, pool), mode_of(assistance))
     judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(own, other))
     plans = []
     for item in items:

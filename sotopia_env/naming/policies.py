@@ -24,8 +24,9 @@ from sotopia_env.naming.models import MODEL_PLUGINS
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.naming.scorers import make_scorer
 from sotopia_env.naming.unbuilt import Unbuilt
-from sotopia_env.policies.best_of_n import BestOfNPolicy
 from sotopia_env.policies.choosers.chooser import Chooser
+from sotopia_env.policies.combined.advised import AdvisedPolicy
+from sotopia_env.policies.combined.best_of_n import BestOfNPolicy
 from sotopia_env.policies.human import HumanPolicy
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.policies.manipulation import Manipulator, manipulations
@@ -153,6 +154,7 @@ POLICY_PLUGINS: Plugins[Policy] = Plugins("policy", "sotopia.policies", Policy, 
 
 _WORN = re.compile(r"[A-Za-z][\w-]*(:[A-Za-z]*)?")
 """The form of a manipulation after a plus sign; a number such as ``1e+3`` has none."""
+_ADVISED, _ADVISED_FORM = "advised(", "advised(POLICY by ADVISER)"
 _BEST_OF = "best-of-"
 _BEST_OF_FORM = "best-of-N(POLICY by SCORER)"
 _MOST_CANDIDATES = 1024  # candidates of one turn, which are requested concurrently
@@ -188,7 +190,7 @@ def make_policy(
     Args:
         spec: a name of :data:`POLICY_NAMES`, a model ``PROVIDER/MODEL``, or a policy of another package
             (:mod:`sotopia_env.naming.plugins`), optionally followed by ``:`` and comma-separated ``key=value`` pairs;
-            or ``best-of-N(POLICY by SCORER)``. The options of a model are those of
+            ``best-of-N(POLICY by SCORER)``, or ``advised(POLICY by ADVISER)``. The options of a model are those of
             :class:`~sotopia_env.policies.llm.LLMPolicy`. A scripted policy may be followed by ``+`` and a manipulation
             (:mod:`sotopia_env.policies.manipulation`), as in ``boulware+authority:strong``.
         chat_model: returns the model of a name. It should apply the base URL, limits and ledger of the run, and create
@@ -205,6 +207,8 @@ def make_policy(
     arguments = {"chat_model": chat_model, **(manner or {})}
     if spec.strip().startswith(_BEST_OF):
         return _best_of_n(spec.strip(), lambda inner: make_policy(inner, chat_model, manner), arguments)
+    if spec.strip().startswith(_ADVISED):
+        return _advised(spec.strip(), lambda inner: make_policy(inner, chat_model, manner))
     if (worn := _worn(spec)) is not None:
         return worn
     name, _, options = (part.strip() for part in spec.partition(":"))
@@ -221,7 +225,7 @@ def make_policy(
         _check_manner(manner or {})
         with options_of(owner, LLM_OPTIONS):
             return LLMPolicy(chat_model(model), **{**(manner or {}), **settings})
-    names = [*POLICY_NAMES, *POLICY_PLUGINS.names, _BEST_OF_FORM]
+    names = [*POLICY_NAMES, *POLICY_PLUGINS.names, _BEST_OF_FORM, _ADVISED_FORM]
     raise UnknownNameError(
         field="policy",
         got=name,
@@ -263,6 +267,18 @@ def _worn(spec: str) -> Manipulator | None:
         hint = f"one manipulation is worn by one scripted policy, as in 'boulware+{kind}'"
         raise UnknownNameError(field="policy", got=name, valid=scripts, hint=hint)
     return Manipulator(_built_in(name, options), kind)
+
+
+def _advised(spec: str, make: Callable[[str], Policy]) -> AdvisedPolicy:
+    _, inner = split_call(spec) or ("", "")
+    # The last " by " separates the adviser: the policy may be a best-of-N.
+    *policy_parts, adviser = split(inner, " by ")
+    if not policy_parts:
+        expected = f"{_ADVISED_FORM}, such as 'advised(local/my-model by conceder)'"
+        raise InvalidValueError(expected=expected, field="policy", got=spec)
+    if isinstance(advising := make(adviser), HumanPolicy):
+        raise InvalidValueError(expected="a policy that advises, not a person", field="policy", got=spec)
+    return AdvisedPolicy(make(" by ".join(policy_parts)), advising)
 
 
 def _best_of_n(spec: str, make: Callable[[str], Policy], arguments: Mapping[str, Any]) -> BestOfNPolicy:

@@ -20,7 +20,8 @@ from sotopia_env.naming.models import MODEL_PLUGINS, with_directories
 from sotopia_env.naming.policies import BUILT_IN, LLM_OPTIONS, POLICY_PLUGINS, make_policy
 from sotopia_env.naming.scorers import SCORER_PLUGINS, SCORERS, make_scorer
 from sotopia_env.outcomes.facts import PublicVariable
-from sotopia_env.policies.best_of_n import BestOfNPolicy, Scorer
+from sotopia_env.policies.combined.advised import AdvisedPolicy, mode_of
+from sotopia_env.policies.combined.best_of_n import BestOfNPolicy, Scorer
 from sotopia_env.policies.llm import LLMPolicy
 from sotopia_env.policies.manipulation import Manipulator
 from sotopia_env.storage.manifest import Named
@@ -49,8 +50,8 @@ def policy_of(
 ) -> Policy:
     """Returns the policy of a record.
 
-    Scripted policies, people, language models and best-of-N of these are reconstructed from name and parameters,
-    policies of installed packages from the name of their entry point.
+    Scripted policies, people, language models, best-of-N and advised ones of these are reconstructed from name and
+    parameters, policies of installed packages from the name of their entry point.
 
     Args:
         record: name and parameters, as recorded by a run.
@@ -84,6 +85,11 @@ def _remade(record: Configured, chat_model: Callable[[str], ChatModel], specs: M
             # Not exact: the comparison of the whole best-of-N includes the parameters of its parts.
             inner = policy_of(candidates, chat_model, specs=specs, exact=False)
             return BestOfNPolicy(inner, parameters["n"], _scorer(_part(record, "scorer"), chat_model), name=name)
+        if {"policy", "adviser", "mode"} <= set(parameters):
+            own, adviser = [
+                policy_of(_part(record, part), chat_model, specs=specs, exact=False) for part in ("policy", "adviser")
+            ]
+            return AdvisedPolicy(own, adviser, mode_of(parameters["mode"]), name=name)
         if name in POLICY_PLUGINS.names:
             plugin = POLICY_PLUGINS.make(name, {"chat_model": chat_model, **parameters})
             assert plugin is not None  # the name is an installed entry point

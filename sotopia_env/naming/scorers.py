@@ -8,7 +8,7 @@ from typing import Any
 from sotopia_env.foundation.errors import UnknownNameError, check_members
 from sotopia_env.naming.plugins import Plugins
 from sotopia_env.naming.unbuilt import Unbuilt
-from sotopia_env.policies.best_of_n import OfferWorth, Scorer
+from sotopia_env.policies.combined.best_of_n import OfferWorth, Scorer
 
 _BUILT_IN: Mapping[str, Callable[[], Scorer]] = {"offer-worth": OfferWorth}
 

@@ -25,6 +25,7 @@ from sotopia_env.world.episode import Generation
 from sotopia_env.world.observation import NOTHING_YET, SO_FAR, Observation
 from sotopia_env.world.play.policy import Decision
 
+_YES, _YES_OR_NO = ("y", "yes"), ("y", "yes", "n", "no")
 _NO_ANSWER = InterviewReply(reason="the person gave no answer")
 _FORM = (
     "the conversation is over; some last questions about what you believe now. Nobody in it sees your answers. "
@@ -93,6 +94,18 @@ class HumanPolicy:
                 return self.read(prompt) or observation.briefing.notes
             except EOFError:
                 return observation.briefing.notes
+
+    async def lets(self, observation: Observation, question: str) -> bool:
+        """Returns the person's answer to a question of yes or no about the turn; no if the input ends."""
+        return await asyncio.to_thread(self._lets, observation, question)
+
+    def _lets(self, observation: Observation, question: str) -> bool:
+        self.write(escape(f"{_situation(observation)}\n{question}"))
+        with suppress(EOFError):
+            while (answer := self.read("(y = yes, n = no, in your own words) ").strip().casefold()) not in _YES_OR_NO:
+                self.write(f"Expected y or n, got {answer!r}.")
+            return answer in _YES
+        return False
 
     def _choose(self, observation: Observation, question: InterviewQuestion) -> InterviewReply:
         with _TERMINAL:
@@ -233,4 +246,4 @@ def _situation(observation: Observation) -> str:
     history = observation.history or NOTHING_YET
     table = f"On the table:\n{observation.table_text}\n" if observation.table_text else ""
     turns = f"{SO_FAR}\n{history}{observation.refusal}"
-    return f"{observation.briefing.head}\n{turns}\n{table}Turn #{observation.turn} is yours."
+    return f"{observation.briefing.head}\n{turns}\n{table}{observation.advice}Turn #{observation.turn} is yours."

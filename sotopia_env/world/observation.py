@@ -76,6 +76,7 @@ class Observation:
         available: the action types it may use; only ``none`` when it is not to act.
         refusal: the reason why the seat's latest answer or move did not count, as a line; empty if it counted.
         own_turns: the number of turns that the seat has had.
+        advice: what the seat's assistant suggests for this turn, as a line; empty without one.
     """
 
     briefing: Briefing
@@ -89,6 +90,7 @@ class Observation:
     _conversation: Conversation = field(repr=False, compare=False)
     _state: EpisodeState = field(repr=False, compare=False)
     _outlook: Outlook | None = field(default=None, repr=False, compare=False)
+    advice: str = ""
 
     @property
     def agent(self) -> str:
@@ -137,7 +139,7 @@ class Observation:
         return f"{self.briefing.head}\n{SO_FAR}\n{history}{self.refusal}\n{self._table_lines()}{tail}"
 
     def _table_lines(self) -> str:
-        return "" if self._outlook is None else self._outlook.text(self.acting)
+        return self.advice if self._outlook is None else f"{self._outlook.text(self.acting)}{self.advice}"
 
     @property
     def turn_limit(self) -> int:

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import FATAL
 from sotopia_env.people.seat.assistance import RecordedAdvice, Steering
+from sotopia_env.policies.combined.advised import advice_on
 from sotopia_env.runs.play import attempt
-from sotopia_env.world.action import NO_ACTION, Advice
 from sotopia_env.world.play.policy import Decision, Policy, turn_seed
 from sotopia_studio.live import CLOSED, LiveEpisode
 from sotopia_studio.problems import ConflictError
@@ -55,18 +55,10 @@ async def _advice(live: LiveEpisode, agent: str, policy: Policy) -> RecordedAdvi
         outcome: object = await attempt(policy.act(live.table.observe(agent), seed), _PATIENCE)
     except FATAL as error:  # a budget that is spent ends advice, and no conversation
         outcome = error
-    seconds = round(time.monotonic() - begun, 3)
-    advice = Advice(policy=assistance.policy, mode=assistance.mode, action=NO_ACTION, seconds=seconds)
-    if not isinstance(outcome, Decision):
-        problem = f"{type(outcome).__name__}: {outcome}"
-        return RecordedAdvice(agent=agent, turn=turn, advice=advice.model_copy(update={"problem": problem}))
-    generation = outcome.generation
-    changes: dict[str, object] = {"action": outcome.action}
-    if generation is not None:
-        changes |= {"tokens": generation.usage.tokens, "cost": generation.usage.cost}
-        if generation.parse_failure:
-            changes["problem"] = f"its answer is not an action: {generation.parse_failure}"
-    return RecordedAdvice(agent=agent, turn=turn, advice=advice.model_copy(update=changes), generation=generation)
+    made = outcome if isinstance(outcome, Decision | Exception) else TypeError("it returned no decision")
+    advice = advice_on(assistance.policy, assistance.mode, made, time.monotonic() - begun)
+    generation = made.generation if isinstance(made, Decision) else None
+    return RecordedAdvice(agent=agent, turn=turn, advice=advice, generation=generation)
 
 
 async def steer(connection: AsyncConnection, live: LiveEpisode, agent: str, *, is_by_person: bool) -> None:

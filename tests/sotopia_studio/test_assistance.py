@@ -20,6 +20,7 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.studies.settings import study_of
 from sotopia_env.world.action import Advice
 from tests.sotopia_studio.server import Studio
+from tests.sotopia_studio.studio import bargaining
 from tests.sotopia_studio.test_studies import PLAY, consented, joined, my_turn, opened, run, say
 
 PEOPLE = {**PLAY, "seats": "first", "questionnaire": [], "adviser": "conceder"}
@@ -148,3 +149,34 @@ def test_an_assistant_needs_a_policy() -> None:
     with pytest.raises(InvalidValueError, match="the policy that helps"):
         study_of({**PLAY, "factors": factors})
     assert study_of({**PLAY, "factors": factors, "adviser": "conceder"})
+
+
+def test_a_person_is_helped_outside_of_studies(sqlite_url: str) -> None:
+    async def work(studio: Studio) -> None:
+        browser = await studio.researcher()
+        task = bargaining().model_dump(mode="json")
+        helper = {"mode": "act", "policy": "conceder", "pause": 0.5}
+        request = {"task": task, "policies": ["human", "boulware"], "rules": {"max_turns": 4}}
+        for assistants, field in (
+            ({"agent_1": helper}, "assistants"),
+            ({"agent_0": {**helper, "policy": "x"}}, "policy"),
+        ):
+            answer = await browser.post("/api/v1/simulate", json={**request, "assistants": assistants})
+            assert (answer.status_code, answer.json()["field"]) == (422, field)
+        answer = await browser.post("/api/v1/simulate", json={**request, "assistants": {"agent_0": helper}})
+        assert answer.status_code == 202, answer.text
+        episode = answer.json()["episodes"][0]
+        for _ in range(1200):
+            if (await browser.get(f"/api/v1/simulation_status/{episode}")).json()["status"] == "done":
+                break
+            await asyncio.sleep(0.05)
+        record = (await browser.get(f"/api/v1/episodes/{episode}/record")).json()
+        advice = [item["generation"].get("advice") for item in record["turns"] if item["turn"]["actor"] == "agent_0"]
+        assert advice
+        assert all((one["policy"], one["response"]) == ("conceder", "played") for one in advice)
+        assert "conceder" not in (await browser.get(f"/api/v1/episodes/{episode}/seats/agent_1")).text
+        form = (await browser.get("/simulate", params={"again": episode})).text
+        assert 'value="act" selected' in form
+        assert 'name="adviser" list="policies" autocomplete="off" value="conceder"' in form
+
+    run(sqlite_url, work)

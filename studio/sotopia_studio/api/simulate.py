@@ -12,8 +12,9 @@ from pydantic.config import JsonDict
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.naming import POLICY_NAMES
+from sotopia_env.people.seat.assistance import Assistance
 from sotopia_env.runs.forecast import CallCounter, RunForecast, StandInModels
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.world import Rules, Task
@@ -79,6 +80,10 @@ class Simulation(Body):
     )
     on_timeout: Literal["none", "leave"] = "leave"
     tag: str = Field(default="", max_length=80)
+    assistants: dict[str, Assistance] = Field(
+        default={},
+        description="Agent id of a person's seat to the policy that helps them, seen by nobody else.",
+    )
 
 
 class SeatLink(Body):
@@ -172,6 +177,11 @@ def _specs(
     models = ModelPool(settings.models)
     chosen = [PERSON if name == LINK else name for name in chosen]
     seated = names.policies(settings, models, chosen, simulation.manner)
+    people = [agent for agent, name in zip(task.agents, chosen, strict=True) if name == PERSON]
+    for agent, assistance in simulation.assistants.items():
+        if agent not in people:
+            raise UnknownNameError("not a person's seat", field="assistants", got=agent, valid=people)
+        names.policies(settings, models, [assistance.policy], simulation.manner)
     names.evaluator(settings, models, evaluator, seated)
     rules = simulation.rules or Rules()
     has_person = PERSON in chosen
@@ -187,6 +197,7 @@ def _specs(
             turn_seconds=simulation.turn_seconds or (settings.turn_seconds if has_person else None),
             on_timeout=simulation.on_timeout,
             tag=simulation.tag,
+            assistants=dict(simulation.assistants),
         )
         for repeat in range(simulation.repeats)
     ]
@@ -256,7 +267,11 @@ def _forecast(parts: Services, specs: list[LiveSpec]) -> RunForecast:
     """The forecast of live episodes; the turns of people cost nothing."""
     models = StandInModels(parts.settings.models)
     spec = specs[0]
-    names_of_seats = [POLICY_NAMES[0] if name == PERSON else name for name in spec.policies.values()]
+    # An assistant is asked once for each turn of its person, as if it played itself.
+    helpers = {agent: item.policy for agent, item in spec.assistants.items()}
+    names_of_seats = [
+        helpers.get(agent, POLICY_NAMES[0]) if name == PERSON else name for agent, name in spec.policies.items()
+    ]
     policies = names.policies(parts.settings, models, names_of_seats, spec.manner)
     evaluator = names.evaluator(parts.settings, models, spec.evaluator, policies)
     plans = [EpisodePlan(one.task, tuple(policies), one.rules, one.seed) for one in specs]

@@ -14,7 +14,7 @@ from sotopia_env.foundation.errors import InvalidValueError, SotopiaError, Unkno
 from sotopia_env.naming import make_policy as make
 from sotopia_env.naming.scorers import make_scorer
 from sotopia_env.policies import BestOfNPolicy, LLMPolicy
-from sotopia_env.policies.best_of_n import OfferWorth
+from sotopia_env.policies.combined.best_of_n import OfferWorth
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.rollout import open_run
 from sotopia_env.storage.manifest import read_manifest

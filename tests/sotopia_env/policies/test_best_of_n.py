@@ -19,7 +19,7 @@ from sotopia_env.foundation.errors import (
 )
 from sotopia_env.naming import make_policy as make
 from sotopia_env.policies import BestOfNPolicy, LLMPolicy
-from sotopia_env.policies.best_of_n import OfferWorth, Scorer
+from sotopia_env.policies.combined.best_of_n import OfferWorth, Scorer
 from sotopia_env.testing import ScriptedChatModel, check_policy
 from sotopia_env.world.action import NO_ACTION, Action, ActionType
 from sotopia_env.world.play.policy import policy_identity

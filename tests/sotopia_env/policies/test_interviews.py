@@ -11,7 +11,7 @@ from sotopia_env.naming import make_policy
 from sotopia_env.naming.recorded import interviewees, policy_of
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.policies import BestOfNPolicy, HumanPolicy, LLMPolicy
-from sotopia_env.policies.best_of_n import OfferWorth
+from sotopia_env.policies.combined.best_of_n import OfferWorth
 from sotopia_env.policies.interviews import read_choice
 from sotopia_env.policies.scripted import UniformRandom
 from sotopia_env.storage.manifest import Named, named

@@ -22,7 +22,7 @@ from sotopia_env import naming, tasks
 from sotopia_env.foundation.errors import InvalidValueError, ModelRefusedError, PolicyError, UnknownNameError
 from sotopia_env.policies import BestOfNPolicy, LLMPolicy
 from sotopia_env.policies.agent_prompt import AgentPrompt
-from sotopia_env.policies.best_of_n import OfferWorth
+from sotopia_env.policies.combined.best_of_n import OfferWorth
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.world.action import ActionType

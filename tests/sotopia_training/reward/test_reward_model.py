@@ -20,7 +20,7 @@ from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError,
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.policies import BestOfNPolicy, Decision
 from sotopia_env.policies.agent_prompt import AgentPrompt
-from sotopia_env.policies.best_of_n import Scorer
+from sotopia_env.policies.combined.best_of_n import Scorer
 from sotopia_env.storage.directory import read_run
 from sotopia_env.world.action import Action, ActionType, to_json
 from sotopia_env.world.dynamics import initial_state, transition

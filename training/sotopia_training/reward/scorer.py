@@ -71,7 +71,7 @@ class RewardScorer:
     """Scores answers with a reward model.
 
     It has three interfaces: :meth:`rate` for pairs, the ``scorer`` of
-    :class:`~sotopia_env.policies.best_of_n.BestOfNPolicy`, and a function in TRL's ``reward_funcs``.
+    :class:`~sotopia_env.policies.combined.best_of_n.BestOfNPolicy`, and a function in TRL's ``reward_funcs``.
 
     Attributes:
         model: the model in evaluation mode; its adapter is merged if the base is in float32.

@@ -110,6 +110,8 @@ async def again_fields(connection: AsyncConnection, episode: str) -> tuple[dict[
         # One tag for all that came of one episode, so that a list and a comparison show them together.
         "tag": spec.tag or f"again-{episode[-6:]}",
     }
+    for assistance in spec.assistants.values():
+        fields |= {"assistance": assistance.mode, "adviser": assistance.policy}
     for number, agent in enumerate(spec.task.agents):
         fields[f"policy_{number}"] = people.get(agent, spec.policies.get(agent, ""))
     return fields, spec.task
@@ -162,6 +164,12 @@ def simulation_of(fields: Mapping[str, str], task: Task | None = None) -> Simula
         "tag": fields.get("tag", "").strip(),
         "on_timeout": fields.get("on_timeout") or "leave",
     }
+    if (mode := fields.get("assistance", "none")) not in ("", "none"):
+        people = [seat for seat, policy in enumerate(values["policies"]) if policy in _WORDS.values()]
+        helper = {"mode": mode, "policy": fields.get("adviser", "").strip()}
+        if not helper["policy"]:
+            raise InvalidValueError(field="adviser", expected=f"the policy that helps people ({mode})", got="")
+        values["assistants"] = {f"agent_{seat}": helper for seat in people}
     for name in ("repeats", "seed"):
         if fields.get(name, "").strip():
             values[name] = _whole(name, fields[name])

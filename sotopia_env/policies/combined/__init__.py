@@ -1,0 +1,1 @@
+"""Policies that are made of other policies."""

@@ -44,6 +44,7 @@ class Series:
                     self._before[plan.key] = latest[people]
                 self._place[plan.key] = self._place.get(latest.get(people, ""), -1) + 1
                 latest[people] = plan.key
+        self._followed = frozenset(self._before.values())
         self._ends: dict[str, asyncio.Future[Episode | None]] = {}
         for episode in recorded if self._before else ():
             self.end(episode.key, episode)
@@ -62,13 +63,15 @@ class Series:
         if key is None:
             return plan
         before = await self._end(key)
+        del self._ends[key]  # one episode follows it: nothing else needs the record
         if before is None:
             raise BrokenSeriesError(f"the episode before it in its series was not finished: {key}")
         return replace(plan, task=following(plan.task, before))
 
     def end(self, key: str, episode: Episode | None) -> None:
         """Notes the end of an episode: its record, or ``None`` if it was not finished."""
-        if not (end := self._end(key)).done():
+        # Records of other episodes are not held: a run may have more than fit into memory.
+        if key in self._followed and not (end := self._end(key)).done():
             end.set_result(episode)
 
     def _end(self, key: str) -> asyncio.Future[Episode | None]:

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from sotopia_env import tasks
 from sotopia_env.cli.app import app
+from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, Where
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import LLMPolicy
@@ -217,3 +218,21 @@ def test_the_command_plays_series_from_a_file_of_settings(tmp_path):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert "notes:N" in result.output
+
+
+def test_a_run_that_is_stopped_in_a_series_leaves_the_rest_for_the_next_call(tmp_path):
+    stop, plans = Stop(), series(repeats=4)
+
+    class Watching:
+        def turn(self, plan, turn):
+            if plan.key == plans[1].key:
+                stop.ask("enough")
+
+        def end(self, plan, episode, why=""):
+            pass
+
+    episodes, result = played(plans, tmp_path, stop=stop, watcher=Watching())
+    assert result.stopped == "enough"
+    assert not result.failures
+    assert 1 <= len(episodes) < 4
+    assert content(played(plans, tmp_path)[0]) == content(played(plans)[0])

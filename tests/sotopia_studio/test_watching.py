@@ -10,7 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
-from sotopia_studio.hub import Hub
+from sotopia_studio.hub import Hub, Once
 from sotopia_studio.pages import episodes as pages
 from sotopia_studio.pages.rendering import EventStream
 from sotopia_studio.store import tags
@@ -130,5 +130,36 @@ def test_watchers_go_on_after_the_database_did_not_answer(sqlite_url: str, monke
         await hub.close()
         await database.close()
         await other.close()
+
+    asyncio.run(play())
+
+
+def test_results_are_computed_once_and_few_are_kept() -> None:
+    async def play() -> None:
+        once, computed = Once(2), Counter[str]()
+
+        async def ask(key: str) -> int:
+            async def compute() -> int:
+                computed[key] += 1
+                await asyncio.sleep(0)
+                if key == "bad" and computed[key] == 1:
+                    raise OSError("out of luck")
+                return computed[key]
+
+            return await once(key, compute)
+
+        leaving = asyncio.ensure_future(ask("a"))
+        await asyncio.sleep(0)
+        staying = [asyncio.ensure_future(ask("a")) for _ in range(3)]
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert await asyncio.gather(*staying) == [1, 1, 1]
+        with pytest.raises(OSError, match="luck"):
+            await ask("bad")
+        assert await ask("bad") == 2  # an error is not a result
+        assert await ask("a") == 1
+        assert await ask("c") == 1
+        assert await ask("a") == 1
+        assert await ask("bad") == 3  # forgotten: two were asked for later
 
     asyncio.run(play())

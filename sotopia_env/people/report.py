@@ -359,11 +359,13 @@ def _difference_chart(result: HumanAgreement) -> Figure:
     The grey area is one standard deviation of the human scores on either side of 0. To the right of 0, the judge is
     more lenient.
     """
-    columns = min(_PANELS_IN_A_ROW, len(result.dimensions))
-    lines = math.ceil(len(result.dimensions) / columns)
+    scored = {row.dimension for row in result.differences}  # those that both scored, if any was
+    dimensions = [name for name in result.dimensions if name in scored] or result.dimensions
+    columns = min(_PANELS_IN_A_ROW, len(dimensions))
+    lines = math.ceil(len(dimensions) / columns)
     with paper_style():
         figure = new_figure(PAGE_WIDTH, 1.7 * lines + 0.7)
-        for number, dimension in enumerate(result.dimensions):
+        for number, dimension in enumerate(dimensions):
             axes = figure.add_subplot(lines, columns, number + 1)
             _panel(result, dimension, axes)
             axes.set_ylabel("" if number % columns else "share of seats")

@@ -14,24 +14,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import EvaluationError, InvalidActionError
 from sotopia_env.foundation.json_text import canonical_json
-from sotopia_env.foundation.records import JsonObject, Record, read_record
-from sotopia_env.people.seat.assistance import Assistance, Help
-from sotopia_env.world import Action, Evaluator, Observation, Rules, Task
+from sotopia_env.foundation.records import read_record
+from sotopia_env.people.seat.assistance import Help
+from sotopia_env.world import Action, Evaluator, Observation
 from sotopia_env.world.action import NO_ACTION, ActionType
-from sotopia_env.world.answers import PARTICIPANT, Belief
-from sotopia_env.world.episode import Episode, Generation, PolicyInfo
+from sotopia_env.world.answers import Belief
+from sotopia_env.world.episode import Episode, Generation
 from sotopia_env.world.play.notes import written_notes
 from sotopia_env.world.play.policy import Decision, Policy
 from sotopia_env.world.play.table import Table
 from sotopia_studio.problems import ConflictError, ForbiddenError
 from sotopia_studio.store import episodes, event_records, events, jobs, tables
 from sotopia_studio.store.engine import Database
+from sotopia_studio.store.event_records import LiveSpec
 
 ADVANCE, ADVISE = "advance", "advise"
 """The jobs that let the policies of a live episode act, and advise people."""
@@ -40,47 +40,6 @@ LEAVING = "leaving"
 LATE_ANSWER = "no answer within the time limit"
 CLOSED = ("done", "failed", "stopped")
 """The states of an episode that has ended."""
-
-
-class LiveSpec(Record):
-    """The settings of a live episode.
-
-    Attributes:
-        task: the scenario and its characters.
-        rules: turn order and limits.
-        seed: seed of the turn order and of policies.
-        policies: agent id to policy name; :data:`~sotopia_studio.store.episodes.PERSON` for a person's seat.
-        evaluator: name of the evaluator; ``none`` for no evaluation.
-        manner: settings of language models in seats.
-        turn_seconds: the time limit of a person's turn; ``None`` for no limit.
-        on_timeout: the consequence: the turn passes (``none``), or the person's character leaves (``leave``).
-        tag: a tag of the episode, for lists.
-        study: id of the study that the episode belongs to, if any.
-        assistants: agent id to the assistance of the person in the seat.
-    """
-
-    task: Task
-    rules: Rules
-    seed: int = 0
-    policies: dict[str, str]
-    evaluator: str = "verified"
-    manner: JsonObject = Field(default_factory=dict)
-    turn_seconds: float | None = None
-    on_timeout: Literal["none", "leave"] = "leave"
-    tag: str = ""
-    study: str = ""
-    assistants: dict[str, Assistance] = Field(default_factory=dict)
-
-    @property
-    def people(self) -> tuple[str, ...]:
-        """The agents whose seats people take."""
-        return tuple(agent for agent in self.task.agents if self.policies.get(agent) == episodes.PERSON)
-
-    def person(self, agent: str, code: str) -> PolicyInfo:
-        """A person in the record; those with different assistance count as different policies."""
-        assistance = self.assistants.get(agent)
-        settings = {} if assistance is None else {"assistance": assistance.mode, "adviser": assistance.policy}
-        return PolicyInfo(agent=agent, name=episodes.PERSON, parameters={PARTICIPANT: code, **settings})
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ from sotopia_env.runs.play import attempt
 from sotopia_env.world import Evaluator
 from sotopia_env.world.play.policy import Policy
 from sotopia_studio import assistance, live
-from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, jobs, runs
 from sotopia_studio.store.engine import UNREACHABLE, Database, cancel
+from sotopia_studio.store.event_records import LiveSpec
 from sotopia_studio.store.jobs import Job
 from sotopia_studio.work import drafting, evaluating, names
 from sotopia_studio.work.batch import play_run

@@ -19,10 +19,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sotopia_studio import auth, live
 from sotopia_studio.app import create_app
 from sotopia_studio.entrance.connections import server_config
-from sotopia_studio.live import LiveSpec
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import studies
 from sotopia_studio.store.engine import Database
+from sotopia_studio.store.event_records import LiveSpec
 from sotopia_studio.store.migrations import upgrade
 from sotopia_studio.worker import Worker
 

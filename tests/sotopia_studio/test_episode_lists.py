@@ -10,13 +10,13 @@ import time
 
 import pytest
 from sotopia_studio import live
-from sotopia_studio.live import LiveSpec
 from sotopia_studio.menus import COLUMNS, EpisodeMenus
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.store import episode_lists, episodes, jobs, runs
 from sotopia_studio.store import tags as tag_store
 from sotopia_studio.store.engine import Database
 from sotopia_studio.store.episode_lists import EpisodeFilter
+from sotopia_studio.store.event_records import LiveSpec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env import naming

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from sotopia_studio import auth, live
-from sotopia_studio.live import LiveSpec
 from sotopia_studio.store import studies
+from sotopia_studio.store.event_records import LiveSpec
 
 from sotopia_env import naming
 from sotopia_env.outcomes.descriptions import describe_worth

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from sotopia_studio import live
 from sotopia_studio.hub import Hub
-from sotopia_studio.live import LiveEpisode, LiveSpec
+from sotopia_studio.live import LiveEpisode
 from sotopia_studio.pages.seat import page_of
 from sotopia_studio.pages.seats.waiting import wait_of
 from sotopia_studio.problems import ConflictError, ForbiddenError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episodes, events, jobs, tables
 from sotopia_studio.store.engine import Database
+from sotopia_studio.store.event_records import LiveSpec
 from sotopia_studio.work.standing import Standing
 from sotopia_studio.worker import Worker
 from sqlalchemy import update

@@ -10,6 +10,7 @@ import httpx
 from sotopia_studio import live
 from sotopia_studio.store import episode_lists, episodes, library
 from sotopia_studio.store.episode_lists import EpisodeFilter
+from sotopia_studio.store.event_records import LiveSpec
 from sotopia_studio.store.kinds import CHARACTERS, SCENARIOS, TASKS
 
 from sotopia_env import naming
@@ -20,7 +21,7 @@ from tests.sotopia_studio.server import Studio, hidden, simulation_form, studio
 from tests.sotopia_studio.studio import bargaining
 
 
-async def ended(service: Studio, episode: str) -> live.LiveSpec:
+async def ended(service: Studio, episode: str) -> LiveSpec:
     """The settings of an episode, once it has ended."""
     for _ in range(2400):
         async with service.database.read() as connection:

@@ -24,12 +24,12 @@ from sotopia_studio import live
 from sotopia_studio.api.bodies import Body, StrictRoute
 from sotopia_studio.auth import Principal, Reader, Runner
 from sotopia_studio.context import Services, ServicesDep, public_address
-from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import LimitError
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import episode_lists, episodes, events, jobs, library, studies
 from sotopia_studio.store.episode_lists import EpisodeFilter
 from sotopia_studio.store.episodes import PERSON
+from sotopia_studio.store.event_records import LiveSpec
 from sotopia_studio.store.jobs import JobState
 from sotopia_studio.store.kinds import DIMENSION_LISTS, SCENARIOS, TASKS
 from sotopia_studio.studies import opening

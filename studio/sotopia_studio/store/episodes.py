@@ -225,7 +225,7 @@ async def record_of(connection: AsyncConnection, episode: str) -> Episode:
 
 
 async def spec_of(connection: AsyncConnection, episode: str) -> str:
-    """Returns the :class:`~sotopia_studio.live.LiveSpec` of a live episode, as JSON text.
+    """Returns the :class:`~sotopia_studio.store.event_records.LiveSpec` of a live episode, as JSON text.
 
     Raises:
         MissingError: the episode does not exist or is not a live one.

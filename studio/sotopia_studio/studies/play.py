@@ -19,9 +19,9 @@ from sotopia_env.people.studies.interviews import interview_form, is_interview
 from sotopia_env.people.studies.settings import FINISHED, PERSON, PlayStudy
 from sotopia_env.world.play.notes import with_notes
 from sotopia_studio import live
-from sotopia_studio.live import LiveSpec
 from sotopia_studio.problems import ConflictError
 from sotopia_studio.store import episodes, events, studies, tables
+from sotopia_studio.store.event_records import LiveSpec
 from sotopia_studio.studies.notes import carried_notes
 
 _HERE = 30.0

@@ -19,10 +19,10 @@ from sotopia_env.foundation.records import read_record
 from sotopia_env.foundation.validation import invalid
 from sotopia_env.world import Rules, Task, TurnOrder
 from sotopia_studio.api.simulate import LINK, Simulation
-from sotopia_studio.live import LiveSpec
 from sotopia_studio.settings import ServiceSettings
 from sotopia_studio.store import drafts, episodes, events, library
 from sotopia_studio.store.episodes import PERSON
+from sotopia_studio.store.event_records import LiveSpec
 from sotopia_studio.store.kinds import TASKS
 
 _RULES = TypeAdapter(Rules)

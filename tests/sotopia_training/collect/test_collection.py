@@ -23,6 +23,7 @@ from sotopia_env import naming, tasks
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, SotopiaError, UnknownNameError
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.foundation.yaml_text import to_yaml
+from sotopia_env.naming.seats import role_of
 from sotopia_env.reports.seat_results import seat_results
 from sotopia_env.storage.directory import read_run
 from sotopia_env.tasks import starter_tasks
@@ -99,6 +100,26 @@ def test_orders_and_seats_of_a_collection(partner, orders, both_seats, expected,
     done = json.loads((tmp_path / "run" / "done.json").read_text())
     assert done["episodes"] == done["planned"] == sum(expected.values()) // 2
     assert (done["failed"], done["unscored"]) == (0, 0)
+
+
+@pytest.mark.parametrize("orders", ["first", "alternate"])
+def test_partners_of_a_collection_have_roles(orders, tmp_path):
+    """The agent and its allies are one policy, whose turns are trained on; each role is the agent's once."""
+    partner = {"ally": "self", "opponent": "deceiver"}
+    source = TaskSettings(scenarios=2, pairs=1, families=FamilySettings(names=("mini_mafia",)))
+    run(settings(tmp_path, agent="honest", partner=partner, tasks=source, play=PlaySettings(orders=orders)))
+    seated = Counter()
+    for episode in read_run(tmp_path / "run"):
+        names = {role_of(episode.task, policy.agent): policy.name for policy in episode.policies}
+        seated[names["hidden"], names["informed"], names["plain"]] += 1
+    assert seated == {("honest", "deceiver", "deceiver"): 2, ("deceiver", "honest", "honest"): 2}
+    firsts = {episode.rules.first_seat for episode in read_run(tmp_path / "run")}
+    assert firsts == ({0} if orders == "first" else {0, 1})
+
+
+def test_a_partner_for_a_seat_that_no_task_has_is_refused(tmp_path):
+    with raises(UnknownNameError, field="partner", got="byer", nearest="buyer"):
+        run(settings(tmp_path, partner={"byer": "linear", "other": "self"}))
 
 
 @pytest.fixture(scope="module")

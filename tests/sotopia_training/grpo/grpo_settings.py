@@ -12,6 +12,13 @@ from tests.sotopia_training.conftest import SHORT as BRIEF
 SITUATIONS = SituationSettings(
     families=("bargaining",), level="easy", count=4, partners=("linear:horizon=2",), max_turns=4, worths=False
 )
+
+
+def situated(**values):
+    """:data:`SITUATIONS` with other values, which are checked."""
+    return SituationSettings.model_validate({**SITUATIONS.model_dump(), **values})
+
+
 TRAINER = {
     "num_generations": 4,
     "learning_rate": 1e-3,

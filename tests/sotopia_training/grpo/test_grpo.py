@@ -40,6 +40,7 @@ from tests.sotopia_training.grpo.grpo_settings import (
     multi_turn_settings,
     reward_model_of,
     single_turn_settings,
+    situated,
 )
 
 BARE = SimpleNamespace(use_vllm=False)
@@ -138,7 +139,7 @@ def test_an_unknown_partner_of_a_ladder_is_named_before_anything_is_read(partner
     with raises(UnknownNameError, nearest="boulware", field="situations.partners.policy"):
         check(multi_turn_settings(situations=ladder))
     with raises(UnknownNameError, nearest="boulware"):
-        check(multi_turn_settings(dev=DevSettings(situations=SITUATIONS.model_copy(update={"partners": ("bulware",)}))))
+        check(multi_turn_settings(dev=DevSettings(situations=situated(partners=["bulware"]))))
 
 
 def test_a_misspelt_dimension_is_named():
@@ -303,7 +304,7 @@ def test_whole_episodes_train_and_are_logged_by_part(cloned, tmp_path, monkeypat
 
 
 def test_a_frozen_partner_on_a_server_is_checked_before_the_policy_is_loaded(cloned, tmp_path, monkeypatch):
-    served = SITUATIONS.model_copy(update={"partners": ("local/tiny",), "count": 2})
+    served = situated(partners=["local/tiny"], count=2)
     with LoopbackServer() as server:
         access = ModelOptions(api_base=server.api_base)
         dev = DevSettings(situations=served, every=2)

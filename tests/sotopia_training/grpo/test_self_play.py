@@ -143,6 +143,9 @@ def test_results_are_counted_by_past_self_and_role(tmp_path):
         ({"partners": ["linear"], "self_play": {"past": {}}}, {"field": "situations.self_play"}),
         ({"partners": []}, {"field": "situations.partners", "expected": "at least one policy"}),
         ({"partners": {"buyer": []}}, {"field": "situations.partners", "got": "none for buyer"}),
+        ({"partners": 3}, {"field": "situations.partners.other", "expected": "a list"}),
+        ({"partners": [{"policy": "linear", "share": 0}]}, {"field": "situations.partners.other.0.share"}),
+        ({"partners": {"buyer": [{"policy": "linear", "shar": 1}]}}, {"nearest": "share"}),
         ({}, {"field": "situations.partners"}),
     ],
 )
@@ -172,7 +175,7 @@ def test_settings_of_earlier_versions_are_read_in_the_present_form():
     pools = {"scripts": {"share": 0.5, "policies": ["linear", "boulware"]}, "past": {"share": 2, "size": 3}, "seed": 0}
     earlier = {"families": ["bargaining"], "partners": [], "self_play": pools, "both_seats": False}
     settings = settings_of(earlier, SituationSettings, "c.yaml")
-    assert [(rung.policy, rung.share) for rung in settings.rungs["other"]] == [
+    assert [(rung.policy, rung.share) for rung in settings.partners["other"]] == [
         ("past", 2), ("linear", 0.25), ("boulware", 0.25)
     ]  # fmt: skip
     assert (settings.past.size, settings.learners) == (3, ("agent_0",))

@@ -35,7 +35,7 @@ from sotopia_env.world.play.table import Table
 from sotopia_env.world.taskset import TaskSet
 from tests.errors import raises
 from tests.sotopia_training.conftest import SHORT, made_once
-from tests.sotopia_training.grpo.grpo_settings import SITUATIONS, multi_turn_settings
+from tests.sotopia_training.grpo.grpo_settings import SITUATIONS, multi_turn_settings, situated
 from tests.sotopia_training.played import ACCEPT, haggling, played
 
 SELLER = "agent_1"
@@ -234,9 +234,7 @@ def test_a_stage_trains_on_standing_rewards(cloned, tmp_path):
     assert not all(torch.equal(old, new) for old, new in pairs)
 
 
-MAFIA = SITUATIONS.model_copy(
-    update={"families": ("mini_mafia",), "level": "medium", "partners": ("bayesian",), "max_turns": 9, "count": 1}
-)
+MAFIA = situated(families=["mini_mafia"], level="medium", partners=["bayesian"], max_turns=9, count=1)
 SPOKEN = PromptSettings(format="brief", max_length=1200, max_answer=120)
 
 

@@ -95,7 +95,7 @@ def test_training_ends_when_nothing_can_be_scored_any_more(tokenizer, monkeypatc
 def test_a_failing_partner_fails_only_its_own_episode(tokenizer, monkeypatch):
     """No server listens there: a partner that cannot answer is not a reward of 0 for the policy."""
     access = ModelOptions(api_base="http://127.0.0.1:9/v1", retries=0, patience=0)
-    both = SITUATIONS.model_copy(update={"partners": ("local/none", "linear:horizon=2")})
+    both = SituationSettings(**{**SITUATIONS.model_dump(), "partners": ("local/none", "linear:horizon=2")})
     situation_list = situations(both, models=ModelPool(access))
     rollout, prompts = rollout_of(tokenizer, make_evaluator("verified"), monkeypatch)
     rollout._situations = situation_list

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,6 +21,7 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
 from sotopia_env.foundation.settings import Settings
+from sotopia_env.naming.seats import SELF, check_seat_names, partners_of
 from sotopia_env.policies import Policy
 from sotopia_env.reports.seat_results import OVERALL, SHARE, seat_results
 from sotopia_env.runs import evaluate_run, run_episodes
@@ -29,7 +30,7 @@ from sotopia_env.runs.plan import EpisodePlan, Orders
 from sotopia_env.runs.rollout import RunResult
 from sotopia_env.runs.spec import PlayOptions, WorkOptions
 from sotopia_env.storage import read_run
-from sotopia_env.world import Evaluator, Rules
+from sotopia_env.world import Evaluator, Rules, TaskSet
 from sotopia_training.collect.task_generation import SourceName, TaskSettings, make_tasks
 from sotopia_training.stage.access import run_with_models
 from sotopia_training.stage.directory import StageDirectory
@@ -58,7 +59,8 @@ class CollectionSettings(Settings):
     Attributes:
         agent: a policy by name, as ``sotopia rollout`` takes it: a scripted one, ``PROVIDER/MODEL``, or the directory
             of a trained model.
-        partner: the policy in the other seats; by default the agent plays with itself.
+        partner: the policy in the other seats, or policies by the names of seats (:mod:`sotopia_env.naming.seats`),
+            where ``self`` is the agent; by default the agent plays with itself.
         tasks: the tasks to play.
         evaluator: scores every episode when it ends; ``none`` leaves that to a later stage.
         play: the settings of play; its limit and turn order precede those of a task file.
@@ -67,7 +69,7 @@ class CollectionSettings(Settings):
     """
 
     agent: str
-    partner: str | None = None
+    partner: str | dict[str, str] | None = None
     tasks: TaskSettings = TaskSettings()
     evaluator: str = "verified"
     play: PlaySettings = PlaySettings()
@@ -81,18 +83,24 @@ class CollectionSettings(Settings):
         return naming.task_rules(source, **self.play.rule_options)
 
 
+def partner_names(partner: str | Mapping[str, str] | None) -> list[str]:
+    """Returns the names of the policies of a setting ``partner``, without the agent itself."""
+    names = [partner] if isinstance(partner, str) else list((partner or {}).values())
+    return [name for name in names if name != SELF]
+
+
 @dataclass(frozen=True)
 class Participants:
     """Policies and evaluator as objects; ``None`` creates the one that the settings name.
 
     Attributes:
         agent: the focal policy.
-        partner: the policy of the other seats.
+        partner: the policy of the other seats, or policies by the names of seats.
         evaluator: the evaluator of the episodes.
     """
 
     agent: Policy | None = None
-    partner: Policy | None = None
+    partner: Policy | Mapping[str, Policy] | None = None
     evaluator: Evaluator | None = None
 
 
@@ -111,7 +119,7 @@ def run(settings: CollectionSettings, participants: Participants = Participants(
     participants = _participants(settings, models, participants)
     stage.open()
     tasks = make_tasks(settings.tasks, stage.path)
-    plans = settings.play.plans(tasks, [_matchup(participants)], settings.rules)
+    plans = _plans(settings, tasks, participants)
     logger.info("%s: %d episodes of %d tasks are played", stage.path, len(plans), len(tasks))
     result = _play(settings, plans, participants.evaluator, models)
     judge = participants.evaluator
@@ -127,17 +135,34 @@ def _participants(settings: CollectionSettings, models: ModelPool, overrides: Pa
     def make(policy: Policy | None, spec: str) -> Policy:
         return policy if policy is not None else naming.make_policy(spec, models, manner)
 
-    partner = overrides.partner
+    agent, partner = make(overrides.agent, settings.agent), overrides.partner
     # Without a partner the agent plays all seats: a second copy of its model would double the memory.
-    if partner is None and settings.partner is not None:
+    if partner is None and isinstance(settings.partner, str):
         partner = make(None, settings.partner)
+    elif partner is None and isinstance(settings.partner, dict):
+        partner = {name: agent if spec == SELF else make(None, spec) for name, spec in settings.partner.items()}
     evaluator = overrides.evaluator or naming.make_optional_evaluator(settings.evaluator, model_factory=models.judge)
-    return Participants(make(overrides.agent, settings.agent), partner, evaluator)
+    return Participants(agent, partner, evaluator)
 
 
-def _matchup(participants: Participants) -> tuple[Policy, ...]:
-    assert participants.agent is not None
-    return (participants.agent,) if participants.partner is None else (participants.agent, participants.partner)
+def _plans(settings: CollectionSettings, tasks: TaskSet, participants: Participants) -> list[EpisodePlan]:
+    agent, partner, play = participants.agent, participants.partner, settings.play
+    assert agent is not None
+    if not isinstance(partner, Mapping):
+        return play.plans(tasks, [(agent,) if partner is None else (agent, partner)], settings.rules)
+    check_seat_names(tasks, partner, "partner")
+    plans: dict[str, EpisodePlan] = {}
+    alternates = play.orders == "alternate"
+    # Every seating is listed here, so that none is rotated; and each task is planned alone.
+    fixed = play.model_copy(update={"both_seats": False, "orders": "first" if alternates else play.orders})
+    for number, task in enumerate(tasks):
+        first = number % len(task.agents) if alternates else settings.rules.first_seat
+        rules = replace(settings.rules, first_seat=first)
+        for seat in task.agents if play.both_seats else task.agents[:1]:
+            by_agent = {seat: agent, **partners_of(task, seat, partner)}
+            seating = [by_agent[other] for other in task.agents]
+            plans |= {plan.key: plan for plan in fixed.plans([task], [seating], rules)}
+    return list(plans.values())
 
 
 def _play(
@@ -264,6 +289,7 @@ __all__ = [
     "Participants",
     "PlaySettings",
     "RatingSettings",
+    "partner_names",
     "rate",
     "run",
     "run_figures",

@@ -16,7 +16,7 @@ from sotopia_env.foundation.errors import FieldError, InvalidValueError
 from sotopia_env.foundation.extras import extra, install_command
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import make_evaluator, make_policy
-from sotopia_env.naming.seats import SELF, check_seat_names
+from sotopia_env.naming.seats import SELF, check_seat_names, partners_of, seats_named
 from sotopia_env.world import Dimension, Scalarisation
 from sotopia_training.attribution.by_outcome import make_attributor
 from sotopia_training.attribution.settings import COUNTERFACTUAL
@@ -233,9 +233,12 @@ def _check_partners(name: str, played: SituationSettings) -> None:
     """Checks the names of seats and scripted partners; directories of models may be those of stages to come."""
     if played.tasks is None or Path(played.tasks).exists():
         tasks = read_tasks(played)
-        check_seat_names(tasks, played.rungs, f"{name}.partners")
+        check_seat_names(tasks, played.partners, f"{name}.partners")
         check_seat_names(tasks, played.learners, f"{name}.learners", relative=False)
-    for rung in (rung for rungs in played.rungs.values() for rung in rungs):
+        for task in tasks:
+            for seat in seats_named(task, played.learners):
+                partners_of(task, seat, played.partners)
+    for rung in (rung for rungs in played.partners.values() for rung in rungs):
         if rung.policy not in (SELF, PAST) and "/" not in rung.policy.partition(":")[0]:
             try:
                 make_policy(rung.policy)

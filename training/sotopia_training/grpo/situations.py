@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from sotopia_env import tasks
 from sotopia_env.chat_model import make_model
@@ -98,6 +98,11 @@ class LadderRung(Settings):
     policy: str
     share: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_name(cls, value: Any) -> Any:
+        return {"policy": value} if isinstance(value, str) else value
+
 
 class PastSelves(Settings):
     """Settings of the pool of past selves.
@@ -114,7 +119,12 @@ class PastSelves(Settings):
     priority: float = Field(default=1.0, ge=0)
 
 
-Rungs = tuple[str | LadderRung, ...]
+def _by_seat(partners: Any) -> Any:
+    """Returns partners by the names of seats: a policy or a list without a name is for all other seats."""
+    by_name = partners if isinstance(partners, Mapping) else {OTHER: partners}
+    if isinstance(partners, Mapping) and "policy" in partners:
+        by_name = {OTHER: [partners]}
+    return {name: (rungs,) if isinstance(rungs, str) else rungs for name, rungs in by_name.items()}
 
 
 class SituationSettings(Settings):
@@ -144,7 +154,7 @@ class SituationSettings(Settings):
     level: str = "medium"
     count: int = Field(default=100, ge=1)
     task_seed: int = Field(default=0, ge=0)
-    partners: Rungs | dict[str, Rungs]
+    partners: Annotated[dict[str, tuple[LadderRung, ...]], BeforeValidator(_by_seat)]
     past: PastSelves = PastSelves()
     learners: tuple[str, ...] = ()
     max_turns: int | None = Field(default=None, ge=1)
@@ -156,22 +166,13 @@ class SituationSettings(Settings):
     def _present_form(cls, values: Any) -> Any:
         return present_form(values) if isinstance(values, Mapping) else values
 
-    @property
-    def rungs(self) -> Mapping[str, tuple[LadderRung, ...]]:
-        """The partners by the names of seats."""
-        by_name = self.partners if isinstance(self.partners, Mapping) else {OTHER: self.partners}
-        return {
-            name: tuple(LadderRung(policy=rung) if isinstance(rung, str) else rung for rung in rungs)
-            for name, rungs in by_name.items()
-        }
-
     def has(self, partner: str) -> bool:
         """Whether :data:`SELF` or :data:`PAST` is among the partners."""
-        return any(rung.policy == partner for rungs in self.rungs.values() for rung in rungs)
+        return any(rung.policy == partner for rungs in self.partners.values() for rung in rungs)
 
     @model_validator(mode="after")
     def _check_partners(self) -> SituationSettings:
-        for name, rungs in self.rungs.items():
+        for name, rungs in self.partners.items():
             if not rungs:
                 raise InvalidValueError(
                     field="partners", expected="at least one policy", got=Verbatim(f"none for {name}")
@@ -253,7 +254,7 @@ def situations(
         task_list: the tasks, instead of those in the settings.
         models: creates partners that are models on servers, with their addresses and limits.
     """
-    rules, rungs, shared = _rules(settings), settings.rungs, settings.has(SELF)
+    rules, rungs, shared = _rules(settings), settings.partners, settings.has(SELF)
     names = dict.fromkeys(rung.policy for ladder in rungs.values() for rung in ladder)
     # One object for all seats and tasks: a model is loaded once, and equal partners are recognised by it.
     policies = {spec: spec if spec in (SELF, PAST) else make_policy(spec, models or make_model) for spec in names}

@@ -30,7 +30,13 @@ from sotopia_env.reports import compare_runs, comparison_report
 from sotopia_env.reports.compare import Comparison
 from sotopia_env.reports.sheet import show_estimate, table
 from sotopia_training.collect import collection, filtering, relabelling, task_generation
-from sotopia_training.collect.collection import CollectionSettings, Participants, PlaySettings, RatingSettings
+from sotopia_training.collect.collection import (
+    CollectionSettings,
+    Participants,
+    PlaySettings,
+    RatingSettings,
+    partner_names,
+)
 from sotopia_training.collect.filtering import FilteringSettings, selection_path
 from sotopia_training.collect.relabelling import LABELS, RelabellingSettings
 from sotopia_training.collect.task_generation import SCENARIOS, TASKS, TaskGenerationSettings, TaskSettings
@@ -380,7 +386,7 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
         except InvalidValueError as error:
             raise InvalidValueError.of(error, within="expert", hint="updates: relabel needs it") from None
     for play, names in (
-        (settings.play, (settings.expert, settings.sr_partner)),
+        (settings.play, (settings.expert, *partner_names(settings.sr_partner))),
         (settings.evaluation.play, (settings.expert, settings.evaluation.partner)),
     ):
         _check_names(play, names, settings.evaluator)

@@ -69,8 +69,8 @@ class PipelineSettings(Settings):
         evaluator: scores the collected episodes and the evaluations.
         max_unscored: share of a collection's episodes that may remain without a rating.
         play: orders, repeats and limits of the collected episodes.
-        sr_partner: partner of the model in the episodes for ``sr`` and ``relabel`` (its turns are not trained on); by
-            default the model itself.
+        sr_partner: partner of the model in the episodes for ``sr`` and ``relabel`` (its turns are not trained on), or
+            partners by the names of seats, where ``self`` is the model; by default the model itself.
         bc_filter: selects the turns for behaviour cloning.
         sr_filter: selects the turns for self-reinforcement.
         bc: training on the expert's episodes (B.5; the last of 20 epochs, B.6).
@@ -93,7 +93,7 @@ class PipelineSettings(Settings):
     evaluator: str = "verified"
     max_unscored: float = Field(default=0.1, ge=0, le=1)
     play: PlaySettings = PlaySettings()
-    sr_partner: str | None = None
+    sr_partner: str | dict[str, str] | None = None
     bc_filter: BCFilter = BCFilter()
     sr_filter: SRFilter = SRFilter()
     bc: TrainingSettings = TrainingSettings()

@@ -68,6 +68,12 @@ class FieldShape:
     optional: bool = False
 
 
+def written(kind: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Returns the settings of a class that people write: all but those that are marked as hidden."""
+    every = kind.model_fields
+    return {name: every[name] for name in every if every[name].json_schema_extra != {"hidden": True}}
+
+
 def shape_of(field: FieldInfo) -> FieldShape:
     """Returns the shape of a setting, by its type."""
     members = _members(field.annotation)
@@ -131,7 +137,7 @@ def fields_of(
 
 
 def _fields(kind: type[BaseModel], hints: Hints, sent: Mapping[str, str], prefix: str) -> Iterator[SettingField]:
-    for name, setting in kind.model_fields.items():
+    for name, setting in written(kind).items():
         path, shape = f"{prefix}{name}", shape_of(setting)
         hint = next((hints[key] for base in kind.__mro__ if (key := f"{base.__name__}.{name}") in hints), None)
         if hint is None and len(shape.options) == 1:  # the tag of a kind, which nobody chooses
@@ -170,7 +176,7 @@ def row_count(sent: Mapping[str, str], path: str) -> int:
 def values_of(kind: type[BaseModel], sent: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
     """Returns the values of settings that a browser has sent, to be validated; what it did not send is left out."""
     values: dict[str, Any] = {}
-    for name, setting in kind.model_fields.items():
+    for name, setting in written(kind).items():
         path, shape = f"{prefix}{name}", shape_of(setting)
         text = sent.get(path)
         if shape.record is not None:
@@ -204,7 +210,7 @@ def _value(shape: FieldShape, text: str) -> Any:
 def sent_of(record: BaseModel, prefix: str = "") -> dict[str, str]:
     """Returns what a browser would send for a record: :func:`values_of` gives the values of the record back."""
     sent: dict[str, str] = {}
-    for name, setting in type(record).model_fields.items():
+    for name, setting in written(type(record)).items():
         path, value = f"{prefix}{name}", getattr(record, name)
         shape = shape_of(setting)
         if shape.kind == "group":
@@ -293,7 +299,7 @@ def rows_of(sent: Mapping[str, str], path: str) -> list[dict[str, str]]:
 def blank(kind: type[BaseModel]) -> dict[str, str]:
     """Returns what a browser would send for a new row of a class of settings, with as few rows in it as may be."""
     row: dict[str, str] = {}
-    for name, setting in kind.model_fields.items():
+    for name, setting in written(kind).items():
         shape = shape_of(setting)
         fewest = max((getattr(item, "min_length", 0) for item in setting.metadata), default=0)
         if shape.record is not None and shape.kind == "rows":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
 import httpx
 import pytest
+from sotopia_studio.store import library
+from sotopia_studio.store.kinds import SCENARIOS
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.settings_form import sent_of, values_of
@@ -14,7 +17,8 @@ from sotopia_env.people.studies import builder
 from sotopia_env.people.studies.files import read_text, to_text
 from sotopia_env.people.studies.settings import KINDS, PlayStudy, study_of
 from tests.sotopia_studio.server import Studio
-from tests.sotopia_studio.test_studies import run
+from tests.sotopia_studio.studio import bargaining
+from tests.sotopia_studio.test_studies import consented, joined, my_turn, run
 from tests.sotopia_studio.test_study_files import EVERY, FILE
 
 
@@ -76,7 +80,7 @@ async def begun(studio: Studio, **form: str) -> tuple[httpx.AsyncClient, httpx.R
 def test_every_setting_has_a_field(kind: str) -> None:
     sent = builder.new_draft(kind)
     fields = [field.path for _, members in builder.cards(kind, sent) for field in members]
-    assert sorted(fields) == sorted(set(KINDS[kind].model_fields) - {"kind"})
+    assert sorted(fields) == sorted(set(KINDS[kind].model_fields) - {"kind", "frozen"})  # the studio writes that one
     assert set(sent) - {"kind"} <= set(builder.labels(sent)), "a field of a draft that is in no form would be lost"
 
 
@@ -251,3 +255,44 @@ def test_an_answer_that_nobody_could_choose_is_refused(options: list[str]) -> No
     with pytest.raises(InvalidValueError) as caught:
         study_of(study)
     assert caught.value.field == "questionnaire.0.options"
+
+
+async def in_library(studio: Studio, words: str) -> tuple[str, str]:
+    """The entry of a task, and of a scenario, that somebody has written in the studio."""
+    task = bargaining()
+    scenario = task.scenario.model_copy(update={"context": words, "id": "own-scenario"})
+    task = task.model_copy(update={"id": "own-task", "scenario": scenario.model_copy(update={"id": "of-task"})})
+    async with studio.database.write() as connection:
+        made = [await library.put_task(connection, task), await library.put(connection, SCENARIOS, scenario)]
+    return made[0][0], made[1][0]
+
+
+def test_situations_of_the_library_are_picked_and_stay_as_they_were(sqlite_url: str) -> None:
+    async def work(studio: Studio) -> None:
+        words = "A lamp of brass stands between the two, and each would like to have it."
+        task, scenario = await in_library(studio, words)
+        browser, page = await begun(studio, kind="play")
+        fields = fields_of(page.text, title="Lamps", partner="boulware", do="check")
+        entries = dict(re.findall(r'name="library" value="(([^"@]+)@[0-9a-f]+)"', page.text))
+        picked = {identity: entry for entry, identity in entries.items()}
+        assert {task, scenario} <= set(picked)
+        page = await browser.post(page.url, data={**fields, "library": [picked[task], picked[scenario]], "do": "open"})
+        assert str(page.url).endswith("/studies/lamps"), page.text
+        text = (await browser.get("/studies/lamps/study.yaml")).text
+        assert read_text(text).library == (picked[task], picked[scenario])  # type: ignore[union-attr]
+        assert "frozen" not in text
+        # The library changes under the study: the items are deleted, and the study plays what it had.
+        for path, key in (("tasks", task), ("scenarios", scenario)):
+            assert (await browser.delete(f"/api/v1/{path}/{key}")).status_code == 200
+        person = await joined(studio, "lamps")
+        await consented(person)
+        assert words.split(",")[0] in (await my_turn(person)).text
+        # The file opens the same study again where the content is; a wrong hash is refused with its field.
+        again = text.replace("name: lamps", "name: lamps-two")
+        assert (await browser.post("/studies/new", data={"text": again, "then": "open"})).status_code == 200
+        wrong = again.replace("lamps-two", "lamps-three").replace(picked[task], f"{task}@0123456789abcdef")
+        answer = await browser.post("/studies/new", data={"text": wrong, "then": "open"})
+        assert answer.status_code == 422
+        assert "library" in answer.text
+
+    run(sqlite_url, work)

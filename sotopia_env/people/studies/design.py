@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Any
 
 from sotopia_env import naming
-from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.json_text import canonical_json, parse_json
+from sotopia_env.foundation.records import read_record
 from sotopia_env.people.studies.settings import PERSON, AnyStudy, PlayStudy, ValidateStudy
 from sotopia_env.world import Task
 
@@ -86,16 +87,30 @@ def as_read(study: AnyStudy, answers: Mapping[str, Any]) -> AnyStudy:
 def tasks_of(study: PlayStudy | ValidateStudy) -> Sequence[Task]:
     """Returns the tasks of a study, or of one condition of it, in order.
 
+    Those of a library come first.
+
     Raises:
         UnknownNameError: no task has an id that the study names.
+        InvalidValueError: the study names tasks of a library, and was not opened in a studio.
     """
+    if len(study.frozen) != len(study.library):
+        expected = "tasks that a studio has read: open this study in the studio that has them"
+        raise InvalidValueError(field="library", expected=expected, got=study.library[0] if study.library else "none")
+    own = [_frozen(text) for text in study.frozen]
+    if own and not study.only:
+        return own
     level = study.level if isinstance(study, PlayStudy) else "medium"
     tasks = _tasks(study.tasks, study.n, study.seed, level)
     by_id = {task.id: task for task in tasks}
     for name in study.only:
         if name not in by_id:
             raise UnknownNameError(field="only", got=name, valid=by_id)
-    return [by_id[name] for name in study.only] or tasks
+    return [*own, *([by_id[name] for name in study.only] or tasks)]
+
+
+@lru_cache(maxsize=256)
+def _frozen(text: str) -> Task:
+    return read_record(Task, text, "a task of the library")
 
 
 @lru_cache(maxsize=32)  # every step of every participant needs them

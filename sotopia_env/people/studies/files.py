@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from sotopia_env.foundation.errors import Where
 from sotopia_env.foundation.yaml_text import parse_document, to_yaml
+from sotopia_env.people.settings_form import written
 from sotopia_env.people.studies.settings import AnyStudy, study_of
 
 
 def to_text(study: AnyStudy) -> str:
     """Returns a study as a YAML file: its kind, and the settings that differ from their defaults, in a fixed order.
 
-    Equal studies give equal bytes, and :func:`read_text` returns the study.
+    Equal studies give equal bytes, and :func:`read_text` returns the study. It has tasks of a library by id and hash.
     """
-    return to_yaml({"kind": study.kind} | study.model_dump(mode="json", exclude_defaults=True))
+    names = set(written(type(study)))
+    return to_yaml({"kind": study.kind} | study.model_dump(mode="json", exclude_defaults=True, include=names))
 
 
 def read_text(text: str) -> AnyStudy:

@@ -130,7 +130,20 @@ class Factor(Settings):
     levels: tuple[Level, ...] = Field(min_length=2)
 
 
-class PlayStudy(Study):
+class TaskStudy(Study):
+    """A study with situations, which may be of the studio's own library.
+
+    Attributes:
+        library: tasks and scenarios of the library: ``ID``, or ``ID@HASH`` with the beginning of its content's hash.
+            With some and without ``only``, no other situations are used. People are drawn for a scenario.
+        frozen: their tasks as JSON, as they were when the study was opened; written by the studio.
+    """
+
+    library: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = Field(default=(), json_schema_extra={"hidden": True})
+
+
+class PlayStudy(TaskStudy):
     """People hold conversations, with a policy or with each other (SOTOPIA, arXiv 2310.11667, §7 and appendix F).
 
     Attributes:
@@ -310,7 +323,7 @@ class AnnotateStudy(Study):
     screening: RejectionLimits = RejectionLimits()
 
 
-class ValidateStudy(Study):
+class ValidateStudy(TaskStudy):
     """People check scenarios before they are played (AgentSense, arXiv 2410.19346, A.3; SOTOPIA, E.2).
 
     Attributes:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.settings_form import Edited
@@ -24,8 +25,9 @@ from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.editing import policy_lines
 from sotopia_studio.pages.rendering import fragment, render
 from sotopia_studio.problems import ConflictError, MissingError
-from sotopia_studio.store import drafts, runs, studies
+from sotopia_studio.store import drafts, library, runs, studies
 from sotopia_studio.store.episodes import PERSON
+from sotopia_studio.store.kinds import SCENARIOS, TASKS, Kind
 from sotopia_studio.studies import changing, opening, trials
 from sotopia_studio.studies.changing import Change
 from sotopia_studio.work import names
@@ -71,6 +73,12 @@ async def reviewed(parts: Services, sent: Mapping[str, str]) -> Review:
     """Reads a draft and checks the names in it, without building what they name."""
     form, change, design = builder.read_draft(sent), None, None
     problems = dict(form.problems)
+    if form.record is not None:
+        try:
+            form = replace(form, record=await opening.frozen(parts.database, form.record))
+        except InvalidValueError as error:
+            problems["library"] = str(error)
+            return Review(Edited(sent, None, problems), None, None, problems)
     if identity := sent.get(f"{DRAFT}study", ""):
         async with parts.database.read() as connection:
             change = await changing.change_of(connection, identity, sent.get(f"{DRAFT}base", ""), form.record)
@@ -187,6 +195,7 @@ async def _page(
         sources = await asyncio.to_thread(builder.example_tasks)
     async with parts.database.read() as connection:
         rows = await runs.page(connection, limit=50) if kind == "annotate" else []
+        own = await _own_situations(connection, sent) if kind != "annotate" else []
     return render(
         request,
         "study_builder.html",
@@ -202,10 +211,22 @@ async def _page(
         offered=offered,
         sources=sources,
         runs=rows,
+        own=own,
         focus=focus,
         partners=_partners(parts),
         saved=False,
     )
+
+
+async def _own_situations(connection: AsyncConnection, sent: Mapping[str, str]) -> list[tuple[str, Any]]:
+    """The tasks and scenarios of the library that match the search, each with the entry that names it in a study."""
+    kinds: tuple[Kind[Any], ...] = (TASKS, SCENARIOS)
+    text = sent.get(f"{DRAFT}search", "")
+    items = [item for kind in kinds for item in await library.items(connection, kind, text=text, limit=_OFFERED)]
+    offered = {f"{item.id}@{item.hash[: opening.PINNED]}": item for item in items}
+    # What was picked stays on the page, whatever the search and whatever became of it.
+    picked = {entry: offered.pop(entry, None) for entry in sent.get("library", "").splitlines() if entry.strip()}
+    return [(entry, None if item is None else item.read()) for entry, item in {**picked, **offered}.items()]
 
 
 def _offered(parts: Services, sent: Mapping[str, str], search: str) -> tuple[Any, int]:

@@ -76,6 +76,7 @@ async def carry_out(database: Database, settings: ServiceSettings, identity: str
         ConflictError: a setting may not change any more, or the study was changed since ``base``.
         InvalidValueError: the errors of opening a study.
     """
+    study = await opening.frozen(database, study)
     items = await opening.planned(database, settings, study)
     async with database.write() as connection:
         row = await studies.by_name(connection, identity, lock=True)

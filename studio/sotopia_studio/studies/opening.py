@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import select, update
@@ -17,15 +18,21 @@ from sotopia_env.chat_model.pool import ModelPool
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.people.studies.design import conditions, plan
 from sotopia_env.people.studies.settings import PERSON, AnnotateStudy, AnyStudy, PlayStudy
+from sotopia_env.tasks import OpenTasks
+from sotopia_env.world import Task
 from sotopia_env.world.play.policy import Policy
 from sotopia_studio import auth, live
 from sotopia_studio.problems import ConflictError, MissingError
 from sotopia_studio.settings import ServiceSettings
-from sotopia_studio.store import episodes, studies, tables
+from sotopia_studio.store import episodes, library, studies, tables
 from sotopia_studio.store.engine import Database
+from sotopia_studio.store.kinds import SCENARIOS, TASKS
+from sotopia_studio.store.library import LibraryItem
 from sotopia_studio.studies import rating
 from sotopia_studio.work import names
 
+PINNED = 16
+"""The number of characters of a hash that names the content of an item of the library."""
 _MOST_LINKS = 1_000
 _MOST_ITEMS = 10_000
 _LONGEST_ID = 200
@@ -40,11 +47,47 @@ async def open_study(database: Database, settings: ServiceSettings, study: AnySt
         InvalidValueError: the study has no assignments, or a name is not allowed in a service with accounts.
         UnknownNameError: a name is unknown.
     """
+    study = await frozen(database, study)
     items = await planned(database, settings, study)
     async with database.write() as connection:
         identity = await studies.add(connection, study.name, study.kind, study.model_dump_json(), owner)
         await studies.add_assignments(connection, identity, items)
     return identity
+
+
+async def frozen(database: Database, study: AnyStudy) -> AnyStudy:
+    """Returns a study with the tasks of the library that it names as they are now; later changes do not reach it.
+
+    Raises:
+        InvalidValueError: the library has no such task or scenario, or it has another content.
+    """
+    if isinstance(study, AnnotateStudy) or not (study.library or study.frozen):
+        return study
+    async with database.read() as connection:
+        items = [await _item(connection, entry) for entry in study.library]
+    made = [_task(item, study.seed) for item in items]
+    if len({task.id for task in made}) < len(made):
+        raise InvalidValueError(field="library", expected="different tasks", got=", ".join(task.id for task in made))
+    pinned = tuple(f"{item.id}@{item.hash[:PINNED]}" for item in items)
+    return study.model_copy(update={"library": pinned, "frozen": tuple(task.model_dump_json() for task in made)})
+
+
+async def _item(connection: AsyncConnection, entry: str) -> LibraryItem[Any]:
+    """Finds an item by its id; in a studio that has its content under another id, by its hash."""
+    identity, _, digest = entry.partition("@")
+    for key in filter(None, (identity, digest)):
+        for kind in (TASKS, SCENARIOS):
+            with suppress(MissingError):
+                item: LibraryItem[Any] = await library.get(connection, kind, key, archived=True)
+                if item.hash.startswith(digest):
+                    return item
+    hint = "save it in the library first, or correct the id and the hash"
+    raise InvalidValueError(field="library", expected="a task or scenario of this studio", got=entry, hint=hint)
+
+
+def _task(item: LibraryItem[Any], seed: int) -> Task:
+    record = item.read()
+    return record if isinstance(record, Task) else OpenTasks([record]).stream(seed, "medium").take(1)[0]
 
 
 async def planned(database: Database, settings: ServiceSettings, study: AnyStudy) -> list[tuple[str, int]]:

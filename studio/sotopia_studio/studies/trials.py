@@ -41,6 +41,7 @@ class Trial:
 
 async def begin(database: Database, settings: ServiceSettings, study: AnyStudy, owner: str, back: str) -> None:
     """Begins a trial of a study in place of the owner's earlier one; raises the errors of opening a study."""
+    study = await opening.frozen(database, study)
     items = await opening.planned(database, settings, study)
     trial = study.model_copy(update={"name": f"trial-{secrets.token_hex(6)}"})
     async with database.write() as connection:

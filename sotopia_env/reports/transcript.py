@@ -63,6 +63,7 @@ def beginning(key: str, task: Task, seed: int, policies: Mapping[str, str]) -> s
         lines.append(f"{agent}: {task.names[agent]}, policy {escape_line(policies.get(agent, 'unknown'))}")
         lines += [f"  goal: {escape_line(goal)}" for goal in seat.goals]
         lines += [] if spec is None else [f"  worth: {describe_worth(spec, number, task.names)}"]
+        lines += [f"  notes from before: {quote(task.notes[agent])}"] if agent in task.notes else []
     return "\n".join(lines)
 
 

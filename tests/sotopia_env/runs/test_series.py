@@ -13,6 +13,7 @@ from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, Where
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import LLMPolicy
+from sotopia_env.reports.transcript import to_text
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.parts import Part
 from sotopia_env.runs.plan import EpisodePlan
@@ -81,6 +82,7 @@ def test_an_episode_is_self_contained_and_has_the_key_and_seed_of_its_plan():
     without = series(rules=Rules(max_turns=6))
     assert {plan.key for plan in without}.isdisjoint(plan.key for plan in plans)
     assert '"notes"' not in to_line(played(without)[0][0])
+    assert f'notes from before: "{episodes[1].task.notes["agent_1"]}"' in to_text(episodes[1])
 
 
 def test_notes_follow_the_person_to_another_seat_and_stop_at_another_partner():

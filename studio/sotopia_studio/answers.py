@@ -38,6 +38,8 @@ from sotopia_studio.problems import (
 from sotopia_studio.store.engine import UNREACHABLE
 
 logger = logging.getLogger(__name__)
+THEIRS = ("/study", "/seat/")
+"""The beginnings of the addresses of participants' pages; a study's own page is below ``/studies``."""
 PROBLEM = "application/problem+json"
 # The first class that matches decides, so subclasses come before their bases.
 _STATUS: tuple[tuple[type[SotopiaError], int], ...] = (
@@ -93,7 +95,8 @@ def install(app: FastAPI, page: Render) -> None:
     async def answer(request: Request, details: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
         if not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
             # Only a page that was asked for can be shown after the login; a form that was sent would be lost.
-            if details["status"] == 401 and request.method == "GET":
+            # Participants have no login: their page says what opens it.
+            if details["status"] == 401 and request.method == "GET" and not request.url.path.startswith(THEIRS):
                 return RedirectResponse("/login", 303)
             return await page(request, details["status"], details)
         return JSONResponse(details, details["status"], media_type=PROBLEM, headers=headers)

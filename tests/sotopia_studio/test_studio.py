@@ -258,6 +258,26 @@ def test_a_viewer_sees_no_form_that_would_be_refused(studio: Studio, ids: dict[s
     studio.check(page)
 
 
+def test_strangers_and_participants_see_no_way_into_the_studio(studio: Studio) -> None:
+    guest, (_, person) = studio.guest(), studio.person()
+    for page, address, status, words in (
+        (guest, "/p/nothing", 404, "ask for a new one"),
+        (guest, "/study", 401, "your link opens this page"),
+        (guest, "/seat/none/agent_0", 401, "your link opens this page"),
+        (person, "/episodes", 403, ""),
+    ):
+        answer = page.goto(studio.address + address)
+        assert answer is not None
+        assert answer.status == status, address
+        expect(page.get_by_role("alert")).to_contain_text(words)
+        assert page.get_by_role("navigation").count() == 0
+        assert page.get_by_role("link", name="Home").count() == 0
+        studio.problems.clear()  # the browser reports the refused page
+    expect(person.get_by_role("link", name="Back to your page")).to_be_visible()
+    guest.goto(f"{studio.address}/episodes")
+    expect(guest).to_have_url(f"{studio.address}/login")
+
+
 def test_an_ended_episode_is_evaluated_again_on_its_page(studio: Studio, ids: dict[str, str]) -> None:
     page = studio.page()
     page.goto(f"{studio.address}/episodes/{ids['episode']}")

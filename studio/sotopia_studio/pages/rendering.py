@@ -77,10 +77,18 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     """
     principal = getattr(request.state, "principal", None)
     # Participants have neither scope; the forms on their pages are theirs.
-    reading = principal is not None and "read" in principal.scopes and "run" not in principal.scopes
+    staff = principal is not None and "read" in principal.scopes
+    reading = staff and principal is not None and "run" not in principal.scopes
     who = "" if principal is None else principal.name or principal.role
     trial = getattr(request.state, "trial", None)  # of a researcher who tries a study
-    common = {"request": request, "path": request.url.path, "reading": reading, "who": who, "trial": trial}
+    common = {
+        "request": request,
+        "path": request.url.path,
+        "staff": staff,
+        "reading": reading,
+        "who": who,
+        "trial": trial,
+    }
     text = templates.get_template(template).render(**common, **values)
     return HTMLResponse(text, status)
 

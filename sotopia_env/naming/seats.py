@@ -38,9 +38,9 @@ def role_of(task: Task, agent: str) -> str:
 
 def _label(task: Task, agent: str) -> str:
     """What the people of the task call the role of a seat; empty without one."""
-    facts = task.scenario.facts
-    dealt = [v.value for v in facts.variables if v.kind == "role" and v.of == agent] if facts else []
-    return str([*dealt, task.scenario.seats[task.seat_of[agent]].private_data.get("role") or ""][0])
+    # Families without facts have the name in the seat's data.
+    named = task.scenario.seats[task.seat_of[agent]].private_data.get("role")
+    return task.scenario.role_of(agent) or str(named or "")
 
 
 def relation(task: Task, agent: str, other: str) -> str:

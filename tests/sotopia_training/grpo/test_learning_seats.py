@@ -20,7 +20,8 @@ from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.foundation.yaml_text import parse_yaml
 from sotopia_env.naming import make_evaluator
-from sotopia_env.naming.seats import role_of
+from sotopia_env.naming.seats import role_of, sides
+from sotopia_env.tasks import generate
 from tests.errors import raises
 from tests.sotopia_training.conftest import StoppedError, killed_after
 from tests.sotopia_training.grpo.grpo_settings import TRAINER, multi_turn_settings
@@ -54,6 +55,23 @@ def test_partners_have_roles_and_are_allies_or_opponents():
         "informed": {"hidden": "deceiver", "plain": "honest"},
         "plain": {"hidden": "deceiver", "informed": "bayesian"},
     }
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        ("mini_mafia", [1, 2]),
+        ("werewolf", [2, 6]),
+        ("jester", [1, 1, 4]),
+        ("bargaining", [1, 1]),
+        ("dilemma", [1, 1]),
+        ("briefing", [3]),
+    ],
+)
+def test_sides_are_the_seats_that_win_together(family, expected):
+    (task,) = generate([family], 1, 0, "medium")
+    assert sorted(map(len, sides(task))) == expected
+    assert sorted(agent for side in sides(task) for agent in side) == [*task.agents]
 
 
 def test_the_town_learns_together_against_a_script():

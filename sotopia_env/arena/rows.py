@@ -40,6 +40,7 @@ class CardRow(Record):
         opponent_payoff: the mean payoff of the other seats.
         values: the scores and measures of the seat, by name.
         opponent_failed: whether an opponent made an illegal move or wrote text that could not be read as an action.
+        role: the role of the seat, in a task that deals roles; empty otherwise.
         turns: the seat's turns; ``illegal`` and ``invalid`` of them failed.
         tokens: the tokens of the seat's model, and so on for cost (US dollars) and seconds; ``None`` if unknown.
     """
@@ -55,6 +56,7 @@ class CardRow(Record):
     opponent_payoff: Number | None
     values: dict[Line, Number] = Field(default_factory=dict)
     opponent_failed: bool = False
+    role: Line = ""
     turns: NonNegativeInt = 0
     illegal: NonNegativeInt = 0
     invalid: NonNegativeInt = 0
@@ -114,6 +116,7 @@ def _row(result: SeatResult, seats: Sequence[SeatResult], measures: Mapping[str,
         opponent_payoff=sum(payoffs) / len(payoffs) if payoffs else None,
         values={**result.values, **measures},
         opponent_failed=any(other.counts.illegal or other.counts.invalid for other in others),
+        role=next(iter(result.levels["role"]), ""),
         turns=counts.turns,
         illegal=counts.illegal,
         invalid=counts.invalid or 0,

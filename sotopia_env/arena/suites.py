@@ -30,7 +30,7 @@ from sotopia_env.runs.plan import Orders
 from sotopia_env.world import Rules, TaskSet
 from sotopia_env.world.play.policy import policy_identity
 
-SUITES = ("quick", "standard", "hard", "multiparty", "srbench", "social", "games")
+SUITES = ("quick", "standard", "hard", "multiparty", "srbench", "social", "games", "roles")
 """The suites of the package."""
 SUITE_FILE = "arena.json"
 """The file in a run directory with the suite that is played there."""

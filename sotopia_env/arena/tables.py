@@ -46,6 +46,7 @@ class PoolTables:
     def sheets(self, power: bool) -> list[Sheet]:
         """Returns the tables, with that of :func:`~sotopia_env.arena.rating.needs` if ``power``."""
         sheets = [self.ratings(), self.beats(), self.matrix(), self.dimensions(), self.process(), self.exploited()]
+        sheets += [self.roles()] if any(row.role for row in self.rows) else []
         return [*sheets, self.failures(), *([self.power()] if power else [])]
 
     def ratings(self) -> Sheet:
@@ -111,6 +112,16 @@ class PoolTables:
         hidden = {*PROCESS, *_DILIGENCE, "robust", "lucky", "ineffective", "negligent"}
         names = list(dict.fromkeys(name for row in self.rows for name in row.values if name not in hidden))
         return self._means("dimensions", "Dimensions and outcomes", names)
+
+    def roles(self) -> Sheet:
+        """The mean payoff of each policy in each role, as the only one of its kind among the opponents."""
+        names = sorted({row.role for row in self.rows})
+        lines: list[tuple[Value, ...]] = [
+            (self.label[policy], *[clustered([row for row in self._own(policy) if row.role == role]) for role in names])
+            for policy in self.order
+        ]
+        note = "All seats of a game have one outcome, so the unit is the task, whatever the number of its seats."
+        return Sheet("roles", ("policy", *names), lines, title="Payoff by role", notes=(note,))
 
     def process(self) -> Sheet:
         """The means of measures of how the policies played."""

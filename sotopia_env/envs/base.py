@@ -405,6 +405,8 @@ class EpisodeEnv:
 def _steps_in_cycles(options: CheckedOptions) -> bool:
     """Whether every agent acts in every round, which PettingZoo's ``aec_to_parallel`` needs."""
     rules = options.rules
+    if rules.turn_order is TurnOrder.SIMULTANEOUS and any(task.phased for task in options.samples):
+        return False
     stays = options.seats == 2 or ActionType.LEAVE not in rules.action_types
     return stays and rules.turn_order is TurnOrder.SIMULTANEOUS
 

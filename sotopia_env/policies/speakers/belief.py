@@ -4,7 +4,7 @@ The model of a speaker has one number, ``lies``: with probability 1 - ``lies`` i
 start about a deal, and otherwise what it would have known in another world (:func:`pretences`); then it repeats that.
 So a belief is exact among speakers of that kind (:mod:`~sotopia_env.policies.speakers.speaker`): if they lie as often
 as is assumed, the mean change of a belief is 0. Statements on variables without a deal are true with probability
-1 - ``lies``, and every other option is equally likely.
+1 - ``lies``, and every other option is equally likely. In games of hidden roles, where seats learn more, so are all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sotopia_env.outcomes import MoveKind
 from sotopia_env.outcomes.facts import Deal, PublicVariable, SeatFacts, Values
@@ -54,6 +55,7 @@ def posterior(observation: Observation, lies: float | None, more: Iterable[Publi
     stories = (
         () if lies is None else dict.fromkeys([(who, tuple(said.items())) for who, said in assertions(observation)])
     )
+    learns = observation.table is not None and observation.table.game is not None
     key = (lies, *stories, *values.items(), *unread)
     if key not in facts.memo:
         # Most turns add nothing to what a belief depends on.
@@ -61,13 +63,13 @@ def posterior(observation: Observation, lies: float | None, more: Iterable[Publi
             facts.memo.clear()
         extended = replace(facts, variables={**facts.variables, **unread}) if unread else facts
         statements = [(who, dict(items)) for who, items in stories]
-        facts.memo[key] = _posterior(extended, values, statements, lies)
+        facts.memo[key] = _posterior(extended, values, statements, lies, learns)
     beliefs: Beliefs = facts.memo[key]
     return beliefs
 
 
 def _posterior(
-    facts: SeatFacts, values: Values, statements: Sequence[tuple[str, Values]], lies: float | None
+    facts: SeatFacts, values: Values, statements: Sequence[tuple[str, Values]], lies: float | None, learns: bool
 ) -> Beliefs:
     if lies is None or not statements:
         return facts.beliefs(values)
@@ -75,7 +77,9 @@ def _posterior(
     for name in result.keys() - values.keys():
         result[name] = _on_statements(result[name], [values[name] for _, values in statements if name in values], lies)
     for deal, ways in facts.worlds(values):
-        weights = [math.prod([_likelihood(facts, deal, way, item, lies) for item in statements]) for way in ways]
+        # Where seats learn more as the game goes on, what they knew at the start does not limit what they can tell.
+        chance = partial(_truth, deal) if learns else partial(_likelihood, facts, deal)
+        weights = [math.prod([chance(way, item, lies) for item in statements]) for way in ways]
         # Statements that no world admits, of speakers of another kind, say nothing.
         total = sum(weights) or float(len(ways))
         shares = [weight / total for weight in weights] if any(weights) else [1 / total] * len(ways)
@@ -111,6 +115,12 @@ def _likelihood(facts: SeatFacts, deal: Deal, way: Values, statement: tuple[str,
     pretended = pretences(facts, deal, way, agent)
     false = sum(part.items() <= other.items() for other in pretended) / (len(pretended) or 1)
     return (1 - lies) * honest + lies * false
+
+
+def _truth(deal: Deal, way: Values, statement: tuple[str, Values], lies: float) -> float:
+    """The probability of a statement in a world if each is true with probability 1 - ``lies``."""
+    values = [(name, value) for name, value in statement[1].items() if name in deal.variables]
+    return 1.0 if not values else (1 - lies if all(way[name] == value for name, value in values) else lies)
 
 
 def pretences(facts: SeatFacts, deal: Deal, way: Values, agent: str) -> tuple[Values, ...]:

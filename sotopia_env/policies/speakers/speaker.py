@@ -121,7 +121,8 @@ class Speaker(RuledAnswers):
         if self.lies is None:
             return None
         story = next((values for _, values in assertions(observation, own=True)), None)
-        if story is not None:  # it sticks to what it has said
+        learns = observation.table is not None and observation.table.game is not None
+        if story is not None and not (learns and not self.lies):  # it sticks to what it has said
             return Move(MoveKind.STATE, story)
         rng = random.Random(seed)
         lies = bool(self.lies) and rng.random() < (self.lies or 0)
@@ -129,7 +130,8 @@ class Speaker(RuledAnswers):
         if lies:
             values = _pretended(observation, facts, rng)
         else:
-            values = {name: value for name, value in facts.knowledge.items() if facts.admits_all(name)}
+            sure = knowledge(observation) if learns else facts.knowledge
+            values = {name: value for name, value in sure.items() if facts.admits_all(name)}
             if values and all(name in menu.statements.show for name in values):
                 names = list(values)
                 proof = (MoveKind.SHOW, names if len(names) > 1 else names[0])

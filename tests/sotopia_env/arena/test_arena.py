@@ -52,7 +52,7 @@ def test_the_suites_of_the_package_are_as_they_were_frozen(name):
     suite = load_suite(name)
     suite.check()
     assert len(suite.hashes) == len(suite.seats) == suite.n
-    pools = {"social": {"honest", "deceiver", "mute"}, "games": {"promiser", "cheater", "grim"}}
+    pools = {"social": {"honest", "deceiver", "mute"}, "games": {"promiser", "cheater", "grim"}, "roles": {"honest", "deceiver"}}
     assert pools.get(name, {"liar", "presser", "prober"}) <= set(suite.pool)
 
 

@@ -13,9 +13,9 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from sotopia_env.foundation.errors import InvalidActionError, InvalidValueError, check_whole
 from sotopia_env.outcomes import InvalidMoveError
@@ -161,7 +161,7 @@ class Turn:
     attempted: Action | None = None
     effect: str | None = None
     hidden: str | None = None
-    seen: tuple[str, ...] | None = None
+    seen: Annotated[tuple[str, ...] | None, Field(exclude_if=lambda value: value is None)] = None
 
     @property
     def audience(self) -> frozenset[str] | None:

@@ -2,8 +2,8 @@
 
 The YAML files of this folder set the training of each stage. These files, the scripted speakers
 (:mod:`studies.learn.speakers`) and the compared rewards (:mod:`studies.learn.seed_run`) also belong to the recipe: do
-not continue a run that started with different ones. This is the second frozen recipe; its figures are in
-docs/results.md.
+not continue a run that started with different ones. This is the third frozen recipe: the second with the
+reward model of the papers, of attributed episodes, in place of one of measured moves; docs/results.md has the figures.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Recipe(Settings):
             each conversation.
         own_tasks: the number of tasks on which the cloned model is recorded, each ``own_repeats`` times; the best
             episodes are trained on.
-        forced_tasks: the number of tasks on which moves are forced, for the reward model.
+        forced_tasks: the number of tasks for single-turn GRPO, on which the arm ``measured`` also forces moves.
         forced_samples: continuations of each forced move; more states are worth more than more continuations.
         corrupted: further rows with a broken answer of value 0, as a share of the rows.
         prompts: the number of tasks for GRPO on whole episodes, played from both seats.
@@ -97,7 +97,7 @@ class Recipe(Settings):
     forced_samples: PositiveInt = 1
     corrupted: float = Field(default=0.15, ge=0)
     prompts: PositiveInt = 200
-    arms: tuple[Literal["uniform", "direct", "goal_alone", "turn_credit", "best_of_8"], ...] = ()
+    arms: tuple[Literal["measured", "direct", "goal_alone", "turn_credit", "best_of_8"], ...] = ()
     past_selves: bool = False
     turn_samples: PositiveInt = 2
     seeds: tuple[NonNegativeInt, ...] = Field(default=(54, 55, 56), min_length=2)

@@ -1,4 +1,4 @@
-"""The stages of one training seed: collect, clone, reinforce, measure moves, reward model, both kinds of GRPO, tests.
+"""The stages of one training seed: collect, clone, reinforce, attribute, reward model, both kinds of GRPO, tests.
 
 The training stages are those that users run, with a YAML file of this folder, on a tiny model; the tasks, the
 scripted speakers and the forced moves are the study's own. Each is a directory and is skipped when it is complete. They
@@ -62,7 +62,7 @@ PATIENT = "patient-dealer"
 """The name of the speaker that never accepts; moves are forced in its episodes."""
 CHOICES = "forced.json"
 """The file with the number of states in which moves were forced, and of the tokens sampled for it."""
-GOAL_ALONE, TURN_CREDIT, BEST_OF = "goal_alone", "turn_credit", "best_of_8"
+MEASURED, GOAL_ALONE, TURN_CREDIT, BEST_OF = "measured", "goal_alone", "turn_credit", "best_of_8"
 EPISODES = ("multi_turn", GOAL_ALONE, TURN_CREDIT)
 """Stages that train on whole episodes."""
 FILES = Path(__file__).parent.absolute()
@@ -120,15 +120,14 @@ class SeedRun:
         yield "own filtered", lambda: self._stage("filter", "own_filtered", seeded=None)
         yield "reinforcing", lambda: self._stage("sr", "reinforcing")
         yield "patience", self._record_patience
-        yield "forced moves", self._force_moves
-        yield "reward model", self._reward_model
+        yield "reward model", lambda: self._attributed_reward_model("uniform", (), "reward_model")
         yield "ranking", self._rank
         yield "grpo single-turn", self._single_turn
         yield "grpo multi-turn", self._play_episodes
         samples = self.recipe.turn_samples
         arms: dict[str, Callable[[], object]] = {
-            "uniform": lambda: self._attributed("uniform", ()),
-            "direct": lambda: self._attributed("direct", ("acts",)),
+            MEASURED: self._measured,
+            "direct": self._direct,
             GOAL_ALONE: lambda: self._play_episodes(GOAL_ALONE, scalarisation="goal"),
             TURN_CREDIT: lambda: self._play_episodes(
                 TURN_CREDIT, scalarisation="goal", turns="counterfactual", samples=samples
@@ -208,7 +207,7 @@ class SeedRun:
         """The choices of a policy in its episodes, measured by playing on with the clone."""
         return asyncio.run(measured_choices(episodes, name, self._cloned(), samples, self.recipe.words))
 
-    def _reward_model(self, rows: str = FORCED, broken: str = BROKEN, output: str = "reward_model") -> None:
+    def _reward_model(self, rows: str, broken: str, output: str) -> None:
         # Broken answers are made from these rows only: other rows may contain scenarios that are held out here.
         if not Path(broken).exists():
             lines = corrupted(Path(rows), self.recipe.corrupted, self.seed)
@@ -243,15 +242,24 @@ class SeedRun:
         values = {"partners": partners, "max_turns": rules.max_turns, "worths": rules.worths}
         return {f"{situations}.{name}": value for name, value in values.items()}
 
-    def _attributed(self, method: str, attributors: Sequence[str]) -> None:
-        """SOTOPIA-RL as in the paper: attribution of the clone's episodes, a reward model, and GRPO with it."""
-        attributed, rows, scored_by = (f"{method}_{name}" for name in ("attribution", "rows", "reward_model"))
+    def _attributed_reward_model(self, method: str, attributors: Sequence[str], output: str) -> None:
+        """The reward model of SOTOPIA-RL: on the clone's own episodes, whose scores are attributed to their turns."""
+        attributed, rows = f"{method}_attribution", f"{method}_rows"
         ways = {"methods": [method], "attributors": list(attributors)}
         self._stage("attribute", "attribution", {"output": attributed, **ways}, seeded=None)
         combined = {"attributions": attributed, "method": method, "output": rows}
         self._stage("rewards", "rows", combined, seeded="seed")
-        self._reward_model(f"{rows}/{ROWS}", f"{method}_{BROKEN}", scored_by)
-        self._single_turn(method, scored_by)
+        self._reward_model(f"{rows}/{ROWS}", f"{method}_{BROKEN}", output)
+
+    def _direct(self) -> None:
+        self._attributed_reward_model("direct", ("acts",), "direct_reward_model")
+        self._single_turn("direct", "direct_reward_model")
+
+    def _measured(self) -> None:
+        """A reward model of moves whose values were measured by playing on, instead of attributed episodes."""
+        self._force_moves()
+        self._reward_model(FORCED, BROKEN, "measured_reward_model")
+        self._single_turn(MEASURED, "measured_reward_model")
 
     # --- evaluation ---------------------------------------------------------------------------------------------
 
@@ -280,10 +288,11 @@ class SeedRun:
 
     def _budgets(self) -> dict[str, int]:
         """The number of tokens that the model sampled for its training, by stage; cloning sampled none."""
-        forced, own = int(read_json(CHOICES)["tokens"]), self._sampled("own", "cloned")
+        own = self._sampled("own", "cloned")
         # Tokens sampled before the stage itself: own episodes, or continuations of forced moves.
-        before = {"sr": own, "single_turn": forced, BEST_OF: forced}
-        before |= dict.fromkeys(EPISODES, 0) | dict.fromkeys(("uniform", "direct"), own)
+        before = dict.fromkeys(("sr", "single_turn", "direct", BEST_OF), own) | dict.fromkeys(EPISODES, 0)
+        if MEASURED in self.recipe.arms:
+            before[MEASURED] = int(read_json(CHOICES)["tokens"])
         ran = [name for name in before if name in (*self.policies, *self.recipe.arms)]
         return {name: before[name] + self._optimised(name) for name in ran}
 

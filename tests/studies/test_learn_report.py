@@ -257,9 +257,9 @@ def test_arms_of_the_recipe_have_rows_and_claims_of_their_own(tmp_path, monkeypa
     for seed in SEEDS:
         file = folder / f"seed_{seed}" / "results.json"
         found = json.loads(file.read_text())
-        file.write_text(json.dumps({**found, "uniform": found["bc"]}))
+        file.write_text(json.dumps({**found, "measured": found["bc"]}))
     text = write_report(folder, {}, SEEDS).read_text()
-    assert ARMS["uniform"] in [cells[0] for cells in table(text, "All test episodes")]
+    assert ARMS["measured"] in [cells[0] for cells in table(text, "All test episodes")]
     claims = {cells[0]: cells[1] for cells in table(text, "Claims")}
     assert claims["measured > uniform credit"] == ""  # not required
     assert "measured > direct credit" not in claims

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sotopia_training.stage.script import ended_by_sigterm
 
 from sotopia_env.foundation.errors import SotopiaError
 from studies.learn_smol.report import write_report
-from studies.learn_smol.stages import REFERENCES, SHARED, TASKS, Study, seed_stages
+from studies.learn_smol.stages import REFERENCES, SHARED, SHORT, TASKS, Overrides, Study, seed_stages
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +33,20 @@ def main() -> int:
     parser.add_argument(
         "--short", action="store_true", help="a short run of minutes, which only tests that the stages fit together"
     )
+    parser.add_argument(
+        "--tasks",
+        default="",
+        metavar="SET",
+        help="other test tasks, to choose a recipe on, e.g. bargaining:n=16,seed=50",
+    )
     options = parser.parse_args()
+    changes = dict(SHORT) if options.short else {}
+    if options.tasks:
+        changes["tasks"] = {"given": options.tasks}
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     try:
         with ended_by_sigterm():
-            run(options.out, options.seeds, options.processes, options.short)
+            run(options.out, options.seeds, options.processes, changes)
     except KeyboardInterrupt:
         sys.stderr.write("stopped; the same command continues after the last complete stage\n")
         return 130
@@ -46,13 +56,13 @@ def main() -> int:
     return 0
 
 
-def run(out: Path, seeds: list[int], processes: int, short: bool = False) -> None:
+def run(out: Path, seeds: list[int], processes: int, changes: Mapping[str, Overrides] | None = None) -> None:
     """Runs the incomplete stages, and writes the report.
 
     Raises:
         SotopiaError: a stage fails; raised after the other seeds have finished.
     """
-    study = Study(out, short)
+    study = Study(out, changes)
     study.run(TASKS, SHARED)
 
     def train(seed: int) -> None:

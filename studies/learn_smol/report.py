@@ -24,25 +24,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLES: Mapping[str, str] = {
-    "base": "SmolLM2-135M, free text",
     "base-constrained": "SmolLM2-135M, constrained to legal moves",
-    "clone": "clone of `conceder` and `linear`",
-    "sr-1": "+ self-reinforcement, round 1",
-    "sr-2": "+ self-reinforcement, round 2",
-    "grpo": "+ multi-turn GRPO",
+    "clone": "clone of `boulware`",
+    "relabelled": "+ the teacher's answers in its own states",
+    "grpo": "+ multi-turn GRPO on the signed share",
 }
-"""The models of the study in order: the base model, free and constrained, and the trained ones."""
+"""The models of the study in order: the base model, and the trained ones."""
 REFERENCES = ("random-offers", "conceder", "linear", "boulware")
-PARTNERS: Mapping[str, str] = {"conceder": "seen", "boulware": "unseen"}
-"""The partners of the evaluation, and whether they are also partners in training."""
+PARTNERS: Mapping[str, str] = {"conceder": "met", "boulware": "met", "tit-for-tat": "never met", "micro": "never met"}
+"""The partners of the evaluation, and whether GRPO met them in training."""
 CLAIMS = (
-    ("clone", "base"),
     ("clone", "base-constrained"),
-    ("sr-1", "clone"),
-    ("sr-2", "sr-1"),
-    ("sr-2", "clone"),
-    ("grpo", "sr-2"),
-    ("grpo", "clone"),
+    ("clone", "random-offers"),
+    ("relabelled", "clone"),
+    ("grpo", "relabelled"),
+    ("grpo", "random-offers"),
+    ("grpo", "linear"),
 )
 """The reported differences: the first policy minus the second."""
 GOAL = "goal"

@@ -12,20 +12,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sotopia_training.collect.filtering import selection_path
-
 from sotopia_env.foundation.errors import SotopiaError
 
 FOLDER = Path(__file__).parent
 SCRIPTS = FOLDER.parents[1] / "scripts"
 logger = logging.getLogger(__name__)
 TIMES, LOG = "times.jsonl", "log.txt"
-TRAINED = ("clone", "sr-1", "sr-2", "grpo")
+TRAINED = ("clone", "relabelled", "grpo")
 """Directories of the trained models, in their order."""
 PARTNERS = ("linear", "conceder")
-"""The partners of the model's own episodes."""
-SCENARIOS, STEPS = {1: 44, 2: 22}, {1: 20, 2: 12}
-"""Training tasks of each round of self-reinforcement, played in both seats with each partner, and optimiser steps."""
+"""The partners of the teacher's episodes and of the clone's own."""
 SHARED, EVALUATION = "shared", "evaluation"
 """The directory that all seeds share, with test tasks and references; and that of an evaluation in each directory."""
 Overrides = Mapping[str, object]
@@ -33,8 +29,6 @@ SHORT: Mapping[str, Overrides] = {
     "tasks": {"given": "bargaining:n=2,seed=7"},
     "bc": {"trainer.max_steps": 20},
     "play": {"tasks.scenarios": 4},
-    "filter": {"filter.minimum": 0.0},
-    "sr": {"trainer.max_steps": 2},
     "grpo": {"situations.count": 4, "trainer.max_steps": 1, "trainer.gradient_accumulation_steps": 4},
 }
 """Settings of a run that only shows that the stages fit together, by file."""
@@ -70,34 +64,26 @@ REFERENCES = Stage("evaluate", "references")
 
 def seed_stages(seed: int) -> Iterator[Stage]:
     """Yields the stages of one training seed, which decides training tasks, order of rows, adapter and sampling."""
-    yield Stage("collect", "expert", {"tasks.families.seed": 1000 * seed})
+    for number, partner in enumerate(PARTNERS):
+        expert = {"partner": partner, "output": f"expert-{partner}", "tasks.families.seed": 1000 * seed + 10 * number}
+        yield Stage("collect", "expert", expert)
     yield Stage("train_bc", "bc", {"trainer.seed": seed})
-    yield from _reinforcement(seed, 1, "clone", "sr-1")
-    yield from _reinforcement(seed, 2, "sr-1", "sr-2")
+    for number, partner in enumerate(PARTNERS, 1):
+        own = {"partner": partner, "output": f"play-{partner}", "tasks.families.seed": 1000 * seed + 10 * number + 1}
+        yield Stage("collect", "play", {**own, "play.seed": seed})
+        yield Stage("relabel", "relabel", {"data": [_own(partner)], "output": f"labels-{partner}"})
+    labelled = [{**_own(partner), "labels": f"labels-{partner}/labels.jsonl"} for partner in PARTNERS]
+    again = {"start_from": "clone", "output": "relabelled", "data": labelled, "trainer.seed": 10 * seed}
+    yield Stage("train_bc", "bc", {**again, "trainer.learning_rate": 5e-4, "trainer.max_steps": 18})
     # Evaluated before GRPO, too, so that most results are there if it is interrupted.
     yield Stage("evaluate", "evaluate", {"policies": [evaluated(name) for name in TRAINED[:-1]]})
     yield Stage("train_grpo", "grpo", {"situations.task_seed": 1000 * seed + 3, "trainer.seed": seed})
     yield Stage("evaluate", "evaluate", {"policies": [evaluated(name) for name in TRAINED]})
 
 
-def _reinforcement(seed: int, number: int, model: str, trained: str) -> Iterator[Stage]:
-    """One round: the model plays with each partner and is trained on its best seats."""
-    runs = [f"play-{number}-{partner}" for partner in PARTNERS]
-    own = {"tasks.families.seed": 1000 * seed + number, "play.seed": 10 * seed + number}
-    own["tasks.scenarios"] = SCENARIOS[number]
-    for partner, run in zip(PARTNERS, runs, strict=True):
-        yield Stage("collect", "play", {"agent": player(model), "partner": partner, "output": run, **own})
-    selection = f"filter-{number}"
-    yield Stage("filter_episodes", "filter", {"runs": runs, "output": selection})
-    data = [{"run": run, "selection": str(selection_path(selection, index))} for index, run in enumerate(runs)]
-    settings = {"start_from": model, "data": data, "output": trained, "trainer.seed": 10 * seed + number}
-    settings["trainer.max_steps"] = STEPS[number]
-    yield Stage("train_sr", "sr", settings)
-
-
-def player(directory: str) -> str:
-    """Returns the name of a trained model as the learner of its own episodes, at the temperature of training."""
-    return f"./{directory}:temperature=1.0,dtype=bfloat16,constrained=off,name=learner"
+def _own(partner: str) -> dict[str, object]:
+    """The learner's seats in its own episodes with a partner, as a source of rows."""
+    return {"run": f"play-{partner}", "seats": ["policy:learner"], "scored": False}
 
 
 def evaluated(directory: str) -> str:
@@ -112,10 +98,15 @@ class Study:
         out: the directory, with one of each seed and :data:`SHARED`; and :data:`TIMES`, a line for each stage.
     """
 
-    def __init__(self, out: Path, short: bool = False) -> None:
-        """Creates the study in ``out``; ``short`` applies the settings of :data:`SHORT`."""
+    def __init__(self, out: Path, changes: Mapping[str, Overrides] | None = None) -> None:
+        """Creates the study in ``out``.
+
+        Args:
+            out: the directory.
+            changes: settings that replace those of stages, by the name of their YAML file, such as :data:`SHORT`.
+        """
         self.out = out.resolve()
-        self._short = short
+        self._changes = changes or {}
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def run(self, stage: Stage, name: str) -> None:
@@ -129,7 +120,7 @@ class Study:
         folder, began = self.out / name, time.monotonic()
         folder.mkdir(parents=True, exist_ok=True)
         environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent), **os.environ}
-        command = stage.command(SHORT.get(stage.config, {}) if self._short else {})
+        command = stage.command(self._changes.get(stage.config, {}))
         with (folder / LOG).open("ab") as log:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
             self._running.add(process)

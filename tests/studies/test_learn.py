@@ -108,7 +108,9 @@ def test_every_later_stage_runs_and_is_measured(cloned):
     assert sampled.keys() == found.keys() - {"bc"}
     assert all(sampled[name] > 16 * 2 * 5 for name in sampled.keys() - {"best_of_8"})  # two steps, 16 answers each
     assert sampled["turn_credit"] > sampled["multi_turn"]  # equal episodes, and those it measures with
-    assert sampled["single_turn"] > sampled["sr"] > 0  # it learns from the same episodes, and samples answers of its own
+    assert (
+        sampled["single_turn"] > sampled["sr"] > 0
+    )  # it learns from the same episodes, and samples answers of its own
     for name in ("single_turn", "multi_turn", "measured", "direct", "goal_alone", "turn_credit"):
         looks = json.loads((run.folder / name / "dev.json").read_text())
         assert [look["step"] for look in looks] == [0, 2]

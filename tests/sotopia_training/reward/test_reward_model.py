@@ -217,18 +217,26 @@ def test_it_learns_and_reports_figures_on_unseen_scenarios(trained):
     assert rates[0] > 0
 
 
+ADAPTER = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.1}}
+
+
 @pytest.mark.parametrize(
-    "lora", [pytest.param(None, marks=pytest.mark.slow("trains three times")), {"rank": 4, "alpha": 8, "dropout": 0.1}]
+    "model",
+    [
+        pytest.param({"lora": None}, marks=pytest.mark.slow("trains three times")),
+        ADAPTER,
+        pytest.param({**ADAPTER, "quantization": "nf4"}, id="4 bit"),
+    ],
 )
 def test_a_killed_run_continues_with_the_losses_and_ends_with_the_weights_of_an_unbroken_one(
-    lora, tiny_model, rows_file, tmp_path, monkeypatch
+    model, tiny_model, rows_file, tmp_path, monkeypatch
 ):
     import torch
     from safetensors.torch import load_file
 
     def settings_for(name):
         trainer = {"max_steps": 6, "save_steps": 2}
-        return ask(tiny_model, rows_file, tmp_path / name, model={"lora": lora}, trainer=trainer)
+        return ask(tiny_model, rows_file, tmp_path / name, model=model, trainer=trainer)
 
     def losses(figures):
         names = ("step", "loss", "eval_loss", "eval_mse", "learning_rate", "grad_norm")

@@ -71,8 +71,8 @@ def seed_stages(seed: int) -> Iterator[Stage]:
     for number, partner in enumerate(PARTNERS, 1):
         own = {"partner": partner, "output": f"play-{partner}", "tasks.families.seed": 1000 * seed + 10 * number + 1}
         yield Stage("collect", "play", {**own, "play.seed": seed})
-        yield Stage("relabel", "relabel", {"data": [_own(partner)], "output": f"labels-{partner}"})
-    labelled = [{**_own(partner), "labels": f"labels-{partner}/labels.jsonl"} for partner in PARTNERS]
+    yield Stage("relabel", "relabel")
+    labelled = [{"run": f"play-{partner}", "labels": "labels/labels.jsonl", **_OWN} for partner in PARTNERS]
     again = {"start_from": "clone", "output": "relabelled", "data": labelled, "trainer.seed": 10 * seed}
     yield Stage("train_bc", "bc", {**again, "trainer.learning_rate": 5e-4, "trainer.max_steps": 18})
     # Evaluated before GRPO, too, so that most results are there if it is interrupted.
@@ -81,9 +81,8 @@ def seed_stages(seed: int) -> Iterator[Stage]:
     yield Stage("evaluate", "evaluate", {"policies": [evaluated(name) for name in TRAINED]})
 
 
-def _own(partner: str) -> dict[str, object]:
-    """The learner's seats in its own episodes with a partner, as a source of rows."""
-    return {"run": f"play-{partner}", "seats": ["policy:learner"], "scored": False}
+_OWN: Mapping[str, object] = {"seats": ["policy:learner"], "scored": False}
+"""The learner's seats of its own episodes, as a source of rows."""
 
 
 def evaluated(directory: str) -> str:

@@ -91,6 +91,20 @@ def test_tasks_without_a_script_are_refused_in_one_sentence(tmp_path):
     assert talk.task.id in str(caught.value)
 
 
+def test_sources_share_the_labels_of_all_their_runs(expert_run, tmp_path):
+    write_episodes(tmp_path / "other.jsonl", [played(haggling(), offer(60), judge=None)])
+    sources = tuple(SourceSettings(run=str(run_), scored=False) for run_ in (expert_run, tmp_path / "other.jsonl"))
+    run(RelabellingSettings(data=sources, teacher="linear", output=str(tmp_path / "labels")))
+    labels = str(tmp_path / "labels" / LABELS)
+    sources = [source.model_copy(update={"labels": labels}) for source in sources]
+    alone = [relabelled(source.run, "linear", tmp_path / str(number))[1] for number, source in enumerate(sources)]
+    parts = [len(list(source_rows([source], RowMaker(BRIEF)))) for source in alone]
+    assert min(parts) > 0
+    assert len(list(source_rows(sources, RowMaker(BRIEF)))) == sum(parts)
+    with raises(InvalidValueError, field="episode", file=LABELS):
+        list(source_rows(sources[:1], RowMaker(BRIEF)))
+
+
 def test_labels_of_another_run_and_damaged_labels_are_refused(expert_run, tmp_path):
     write_episodes(tmp_path / "other.jsonl", [played(haggling(), offer(60), judge=None)])
     _, source = relabelled(expert_run, "linear", tmp_path / "labels")

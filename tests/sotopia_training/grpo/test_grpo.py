@@ -368,7 +368,9 @@ def test_a_resumed_run_has_the_losses_and_the_weights_of_an_unbroken_one(
     assert all(torch.equal(one[name], other[name]) for name in one)
     start = trained_weights(adapted if kind in ("adapter with KL", "4 bit") else cloned)
     assert not all(torch.equal(one[name], start[name]) for name in one)
-    share = 1 if kind in ("multi-turn", "4 bit") else 0.5  # four answers follow each prompt, which is read once for all of them
+    share = (
+        1 if kind in ("multi-turn", "4 bit") else 0.5
+    )  # four answers follow each prompt, which is read once for all of them
     for entry in losses(tmp_path / "whole"):
         assert entry["tokens/sampled"] < entry["tokens/read"] < share * entry["tokens/rows"]
     if kind == "adapter with KL":

@@ -25,6 +25,8 @@ from sotopia_training.data.samples import RowMaker, TrainingRow, refuse_evaluati
 
 logger = logging.getLogger(__name__)
 _POLICY = "policy:"
+Labels = dict[tuple[str, str], dict[int, str]]
+"""A teacher's answers by (episode, seat) and turn."""
 
 
 class SourceSettings(Settings):
@@ -35,7 +37,8 @@ class SourceSettings(Settings):
         selection: JSON Lines of the episodes' seats to take; ``None`` takes every episode. Sources may share one that
             names episodes of all their runs.
         labels: the labels of a stage ``relabel`` (:mod:`sotopia_training.collect.relabelling`): rows are made of the
-            turns that it labels, with a teacher's answers instead of the recorded ones.
+            turns that it labels, with a teacher's answers instead of the recorded ones. Sources may share one
+            that labels episodes of all their runs.
         seats: agent ids (``agent_0``) or policies (``policy:NAME``) whose turns are taken; ``None`` takes all.
         scored: whether to leave out episodes without an evaluation, or whose latest evaluation failed; false for data
             without scores, such as human dialogues.
@@ -71,12 +74,15 @@ def source_rows(
     """
     reserved = evaluation_scenarios(evaluation_tasks)
     shared = {path: _SharedSelection(path, sources) for path in dict.fromkeys(s.selection for s in sources) if path}
-    for source in sources:
+    labels = {path: read_labels(path) for path in dict.fromkeys(source.labels for source in sources) if path}
+    for number, source in enumerate(sources):
         count = 0
-        rows = _rows(source, maker, shared.get(source.selection or ""))
+        rows = _rows(source, maker, shared.get(source.selection or ""), labels.get(source.labels or ""))
         for row in weighted(refuse_evaluation_scenarios(rows, reserved) if reserved else rows, source.weight):
             count += 1
             yield row
+        if source.labels and all(later.labels != source.labels for later in sources[number + 1 :]):
+            _check_used(labels[source.labels], source.labels, sources)
         if not count and source.weight:
             raise InvalidValueError("the run gives no rows", hint=maker.counts.text(), where=source.run)
 
@@ -100,16 +106,23 @@ class _SharedSelection:
             raise InvalidValueError(field="episode", expected=f"one of {runs}", got=min(self._missing), where=self.path)
 
 
-def _rows(source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None) -> Iterator[TrainingRow]:
-    labels = None if source.labels is None else read_labels(source.labels)
+def _rows(
+    source: SourceSettings, maker: RowMaker, selection: _SharedSelection | None, labels: Labels | None
+) -> Iterator[TrainingRow]:
     for episode, seat in source_seats(source, selection):
         if labels is None:
             yield from maker.rows(episode, seat)
         elif answers := labels.pop((episode.key, seat), None):
             yield from maker.rows(episode, seat, labels=answers)
-    if labels:  # a file of another run would leave out turns silently
-        expected = f"one of {source.run} in the selected seats"
-        raise InvalidValueError(field="episode", expected=expected, got=min(labels)[0], where=source.labels or "")
+
+
+def _check_used(labels: Labels, path: str, sources: Sequence[SourceSettings]) -> None:
+    """Refuses labels that are left over: a file of another run would leave out turns silently."""
+    if labels:
+        runs = ", ".join(source.run for source in sources if source.labels == path)
+        raise InvalidValueError(
+            field="episode", expected=f"one of {runs} in the selected seats", got=min(labels)[0], where=path
+        )
 
 
 def source_seats(source: SourceSettings, selection: _SharedSelection | None = None) -> Iterator[tuple[Episode, str]]:
@@ -216,7 +229,7 @@ class Label(Record):
     completion: str
 
 
-def read_labels(path: str | Path) -> dict[tuple[str, str], dict[int, str]]:
+def read_labels(path: str | Path) -> Labels:
     """Returns the answers of a file of :class:`Label`, by (episode, seat) and turn.
 
     Raises:
@@ -225,7 +238,7 @@ def read_labels(path: str | Path) -> dict[tuple[str, str], dict[int, str]]:
     """
     if not Path(path).is_file():
         raise InvalidValueError(expected="the labels.jsonl of a stage 'relabel'", where=path)
-    labels: dict[tuple[str, str], dict[int, str]] = {}
+    labels: Labels = {}
     for where, line in read_lines(Path(path)):
         label = read_record(Label, line, where)
         labels.setdefault((label.episode, label.seat), {})[label.turn] = label.completion

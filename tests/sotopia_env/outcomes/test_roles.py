@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import json
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from sotopia_env.evaluators.verified import VerifiedOutcome
 from sotopia_env.foundation.validation import explain
 from sotopia_env.outcomes import OutcomeSpec
+from sotopia_env.policies.speakers.guesser import Guesser
+from sotopia_env.reports.compare import compare
+from sotopia_env.tasks.families.registry import family
+from sotopia_env.world.play.table import Table
+from sotopia_env.world.scenario import Task
 from studies.role_games.chances import (
     DAY,
     GAMES,
@@ -69,3 +77,40 @@ def test_rules_that_cannot_be_played_name_the_field(path: tuple[Any, ...], value
 def test_rules_survive_a_round_trip() -> None:
     spec = OutcomeSpec.model_validate(SPEC)
     assert OutcomeSpec.model_validate(spec.model_dump(mode="json")) == spec
+
+
+def test_two_seats_with_a_role_that_is_meant_for_one_are_refused() -> None:
+    task = family("werewolf").generate(0, 0, "hard").model_dump(mode="json")
+    facts = json.loads(task["scenario"]["facts"])
+    villager = next(variable for variable in facts["variables"] if variable["value"] == "villager")
+    villager["value"] = "seer"
+    facts["deals"][0]["values"] = sorted(variable["value"] for variable in facts["variables"])
+    task["scenario"]["facts"] = json.dumps(facts)
+    with pytest.raises(ValidationError, match="2 seats have the role 'seer'") as error:
+        Task.model_validate(task)
+    assert "1 as outcome.protocol.roles.seer.seats" in explain(error.value)
+
+
+def test_a_phase_whose_role_nobody_has_is_refused() -> None:
+    task = family("mafia").generate(0, 0, "easy").model_dump(mode="json")
+    outcome = json.loads(task["scenario"]["outcome"])
+    outcome["protocol"]["roles"]["witch"] = {"team": "town"}
+    outcome["protocol"]["phases"].append({"name": "brew", "who": ["witch"], "move": "target", "effect": "protect"})
+    task["scenario"]["outcome"] = json.dumps(outcome)
+    with pytest.raises(ValidationError, match=r"nobody can act in this phase.*brew"):
+        Task.model_validate(task)
+
+
+def test_results_are_compared_by_role() -> None:
+    episodes = []
+    for index in range(4):
+        table = Table(family("jester").generate(index, 0, "easy"), seed=index, key=str(index))
+        asyncio.run(table.play(Guesser()))
+        asyncio.run(table.evaluate(VerifiedOutcome()))
+        episodes.append(table.episode())
+    result = compare(episodes, by="role", metrics=["goal"]).by
+    assert result is not None
+    means = {mean.level: mean.estimate for mean in result.means}
+    assert set(means) == {"mafioso", "jester", "detective", "citizen"}
+    # Three citizens of a game share its outcome: four games are four units.
+    assert (means["citizen"].n, means["citizen"].clusters) == (12, 4)

@@ -11,9 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from sotopia_studio.studies import play
 
 from sotopia_env import naming
+from sotopia_env.people.studies import design
 from tests.sotopia_studio.process import Server, served
 from tests.sotopia_studio.server import studio
 
@@ -114,7 +114,7 @@ def test_nobody_waits_while_the_tasks_of_a_study_are_made(sqlite_url: str, monke
             await browser.post("/join/talks")
             await browser.post("/study/consent", data={"consent": "1"})
             monkeypatch.setattr(naming, "task_set", slowly)
-            play._tasks.cache_clear()  # as after a restart
+            design._tasks.cache_clear()  # as after a restart
             start = time.monotonic()
             step = asyncio.create_task(browser.post("/study/begin"))
             await asyncio.sleep(0.5)

@@ -7,7 +7,8 @@
 Volunteers in their symmetric mixed equilibrium volunteer with the probability 1 − ½^(1/(n − 1)), and so nobody does
 with ½^(n/(n − 1)). Seats that choose at random get the mean payoff over all combinations of choices. Co-operators and
 cheaters get what public goods and the commons pay to all, to nobody and to one who gives nothing. A row is right if the
-mean is within two standard errors of the closed form; where nothing varies, it has to be equal.
+mean is within three standard errors of the closed form, which all nine rows that vary are by chance in 98 of 100 runs;
+where nothing varies, it has to be equal.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="the beginning of the names of rows")
     options = parser.parse_args()
     for name, form, mean, error in rows_of(options.n, options.only):
-        verdict = "" if abs(mean - form) <= 2 * error else "  outside"
+        verdict = "" if abs(mean - form) <= 3 * error else "  outside"
         sys.stdout.write(f"{name:26} closed form {form:8.4f}  mean {mean:8.4f} ± {error:.4f}{verdict}\n")
         sys.stdout.flush()
 

@@ -159,7 +159,7 @@ def replicate(
     from sotopia_env.foundation.files import write_text_atomically
     from sotopia_env.people.replications import NAMES, beside_people, read_replication
     from sotopia_env.people.studies.files import to_text
-    from sotopia_env.storage.directory import read_run
+    from sotopia_env.storage.directory import read_failures, read_run
 
     if name is None:
         typer.echo("\n".join(f"{one}\t{read_replication(one).title}" for one in NAMES))
@@ -183,7 +183,8 @@ def replicate(
         failed = out is not None and _play_design(_design_spec(plan, policy, settings or {}, flags), out, dry_run)
     if not dry_run:
         runs = [*([] if out is None else [out]), *results]
-        report = beside_people(name, plan, chain.from_iterable(map(read_run, runs)))
+        failures = chain.from_iterable(read_failures(path) for path in runs if path.is_dir())
+        report = beside_people(name, plan, chain.from_iterable(map(read_run, runs)), failures)
         put_out(report, None if out is None else out / "report", forms, as_json)
     if failed:
         raise typer.Exit(1)

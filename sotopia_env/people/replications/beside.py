@@ -6,6 +6,7 @@ people and scenarios where people play. Published intervals are shown as they we
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -16,11 +17,13 @@ from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.outcomes.games.rules import ChoicesRules
 from sotopia_env.people.replications.design import Figure, People, Replication, citation
 from sotopia_env.reports.charts import Panel, forest_chart
-from sotopia_env.reports.intervals import PUBLICATION, Estimate, least_share, show_number
+from sotopia_env.reports.intervals import PUBLICATION, UNBOUNDED, Bounds, Estimate, least_share, show_number
 from sotopia_env.reports.seat_results import SeatResult, seat_results, with_labels
 from sotopia_env.reports.seats.units import averaged, seat_mean
 from sotopia_env.reports.sheet import Missing, Report, Sheet, Value
+from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.storage.recordings import recordings
+from sotopia_env.world.dynamics import StopReason
 from sotopia_env.world.outcome import outcome_of
 from sotopia_env.world.tables import final_table
 
@@ -31,29 +34,39 @@ if TYPE_CHECKING:
     from sotopia_env.world.scenario import Task
 
 PEOPLE = "people"
+_INTERVALS = (
+    "Intervals of episodes are over scenarios, and over people where they play, each for itself: they are not adjusted "
+    "for the number of figures and policies."
+)
+_UNFINISHED = "Games that ended before all choices were made, and count with the choices that were"
 _ABSENT = "no supported figure"
 
 
-def beside_people(name: str, plan: Replication, episodes: Iterable[Episode]) -> Report:
+def beside_people(
+    name: str, plan: Replication, episodes: Iterable[Episode], failures: Iterable[FailureRecord] = ()
+) -> Report:
     """Returns the report of episodes in the design of a replication.
 
     Args:
         name: the name of the replication.
         plan: the replication.
         episodes: episodes in its tasks; others are left out and counted.
+        failures: episodes that failed; those that were not played since are counted.
 
     Raises:
         InvalidValueError: no episode is in its tasks.
     """
-    rows, left_out = _rows(plan, episodes)
+    rows, unfinished, left_out = _rows(plan, episodes)
     if not rows:
         raise InvalidValueError(field="episodes", expected=f"episodes of {plan.design.tasks}", got=f"{left_out} others")
     labels = sorted({_label(plan, row) for row in rows})
     estimates = {
-        (figure, label): _estimate([row for row in rows if _label(plan, row) == label], figure)
-        for figure in plan.figures
+        (key, label): _estimate([row for row in rows if _label(plan, row) == label], key, figure)
+        for key, figure in plan.figures.items()
         for label in labels
     }
+    played = {row.key for row in rows}
+    failed = Counter(" and ".join(dict.fromkeys(one.policies)) for one in failures if one.key not in played)
     sheet = Sheet(
         name="replication",
         columns=("figure", PEOPLE, *labels),
@@ -67,7 +80,10 @@ def beside_people(name: str, plan: Replication, episodes: Iterable[Episode]) -> 
         ],
         title=f"{plan.title}: people and policies",
     )
-    notes = [f"{left_out} episodes of other tasks were left out."] if left_out else []
+    notes = [_INTERVALS]
+    notes += [f"{left_out} episodes of other tasks were left out."] if left_out else []
+    notes += [f"Episodes that failed and are in no figure: {_by_policy(failed)}."] if failed else []
+    notes += [f"{_UNFINISHED}: {_by_policy(unfinished)}."] if unfinished else []
     return Report(
         name="replication",
         parts=[
@@ -77,15 +93,27 @@ def beside_people(name: str, plan: Replication, episodes: Iterable[Episode]) -> 
             "What differs:\n" + "\n".join(f"- {line}" for line in plan.differs),
         ],
         sheets=[sheet],
-        content={"replication": name, "left_out": left_out, "rows": sheet.records(), "design": plan.model_dump()},
+        content={
+            "replication": name,
+            "left_out": left_out,
+            "failed": failed,
+            "unfinished": unfinished,
+            "rows": sheet.records(),
+            "design": plan.model_dump(),
+        },
         charts=lambda: {"replication": _chart(plan, labels, estimates)},
         title=plan.title,
     )
 
 
-def _rows(plan: Replication, episodes: Iterable[Episode]) -> tuple[list[SeatResult], int]:
-    """Every seat with its values by figure, and the number of episodes of other tasks."""
+def _by_policy(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} of {names}" for names, count in sorted(counts.items()))
+
+
+def _rows(plan: Replication, episodes: Iterable[Episode]) -> tuple[list[SeatResult], Counter[str], int]:
+    """Every seat with its values by figure, the unfinished games by policy, and the number of other tasks' episodes."""
     rows: list[SeatResult] = []
+    unfinished: Counter[str] = Counter()
     left_out = 0
     for _, episode, is_first, _ in recordings(episodes):
         if episode.task.scenario.shared_data.get("family") != plan.design.tasks:
@@ -93,7 +121,9 @@ def _rows(plan: Replication, episodes: Iterable[Episode]) -> tuple[list[SeatResu
         elif is_first:
             seats = enumerate(seat_results([episode], None))
             rows += [replace(row, values=dict(_values(plan, episode, seat))) for seat, row in seats]
-    return with_labels(rows), left_out
+            if episode.stop is not StopReason.SETTLED:
+                unfinished[" and ".join(dict.fromkeys(policy.name for policy in episode.policies))] += 1
+    return with_labels(rows), unfinished, left_out
 
 
 def _label(plan: Replication, row: SeatResult) -> str:
@@ -144,9 +174,16 @@ def _lone_payoff(episode: Episode) -> float:
     return outcome_of(episode.task, episode.plain_turns).payoffs[seat]
 
 
-def _estimate(rows: Sequence[SeatResult], figure: str) -> Estimate | None:
-    seats = averaged(rows, figure)
-    return seat_mean(seats, figure, (0, 1)) if seats else None
+def _estimate(rows: Sequence[SeatResult], key: str, figure: Figure) -> Estimate | None:
+    seats = averaged(rows, key)
+    return seat_mean(seats, key, _bounds(figure, [seat.values[key] for seat in seats])) if seats else None
+
+
+def _bounds(figure: Figure, values: Sequence[float]) -> Bounds:
+    """The lowest and the highest number that a choice may have; a payoff has them if it is a share."""
+    if figure.at:
+        return min(figure.at), max(figure.at)
+    return (0, 1) if all(0 <= value <= 1 for value in values) else UNBOUNDED
 
 
 def _cell(figure: Figure, estimate: Estimate | None) -> Value:
@@ -172,7 +209,7 @@ def _published(people: People | None, with_source: bool) -> Value:
     if people is None:
         return Missing(_ABSENT)
     mean, ends = _mean(people), _ends(people)
-    what = people.interval or "exact 95 %, ours"
+    what = people.interval or "exact 95 %, ours, as if games were independent"
     span = "" if ends is None else f"{show_number(ends[0])} to {show_number(ends[1])} ({what})"
     number = "" if mean is None else show_number(mean)
     count = "" if people.count is None else f"{people.count[0]} of {people.count[1]}"

@@ -14,6 +14,7 @@ from sotopia_env.foundation.yaml_text import read_yaml, to_yaml
 from sotopia_env.naming.policies import make_policy
 from sotopia_env.people.replications import NAMES, beside_people, read_replication
 from sotopia_env.people.studies.files import read_text, to_text
+from sotopia_env.storage.manifest import FailureRecord
 from sotopia_env.world.episode import Episode
 from tests.sotopia_env.cli.test_interviews import sotopia
 
@@ -70,6 +71,28 @@ def test_people_are_shown_as_they_were_published_and_counts_with_an_exact_interv
     text = beside_people("mini-mafia", read_replication("mini-mafia"), played("mini-mafia", "uniform", 2)).text()
     assert "0.10; 2 of 21; 0.01 to 0.30" in text  # scipy.stats.binomtest(2, 21).proportion_ci(): 0.0117, 0.3038
     assert "± 1.14" in text
+
+
+def test_an_interval_stays_within_what_can_be_chosen() -> None:
+    # Half is the most that can be returned: .5 × .025 ** (1 / 4) by Clopper and Pearson, and not above .5.
+    report = beside_people("trust", read_replication("trust"), played("trust", "cooperator", 4))
+    returned = json.loads(report.json())["rows"][1]
+    assert returned["cooperator_low"] == pytest.approx(0.5 * 0.025**0.25)
+    assert returned["cooperator_high"] == 0.5
+
+
+def test_games_without_all_choices_and_failures_are_counted() -> None:
+    task = next(iter(tasks.generate("trust-published", 1, 0, "hard")))
+    table = Table(task, Rules(max_turns=1), seed=0, key="short")
+    asyncio.run(table.play(make_policy("cooperator")))
+    done = played("trust", "cooperator", 2)
+    failures = [
+        FailureRecord(key=key, task=task.id, policies=("smol", "smol"), kind="Timeout", message="")
+        for key in ("lost", done[0].key)
+    ]
+    report = json.loads(beside_people("trust", read_replication("trust"), [*done, table.episode()], failures).json())
+    # A failed episode that was played since is not missing.
+    assert (report["failed"], report["unfinished"]) == ({"smol": 1}, {"cooperator": 1})
 
 
 def test_episodes_of_other_tasks_are_left_out_or_refused() -> None:

@@ -33,6 +33,18 @@ def test_policies_meet_in_every_role_and_what_one_wins_the_other_loses(tmp_path)
     league.run(settings(tmp_path))  # nothing is left to do
 
 
+def test_episodes_without_scores_are_counted_by_policy(tmp_path, monkeypatch):
+    real = league.scores
+
+    def scores(episodes, evaluator):  # as if episodes of the policy ``mute`` had no scores
+        return real((one for one in episodes if all(policy.name != "mute" for policy in one.policies)), evaluator)
+
+    monkeypatch.setattr(league, "scores", scores)
+    league.run(settings(tmp_path, n=1))
+    page = (tmp_path / "out/league.md").read_text()
+    assert "2 of honest, 4 of mute, 2 of uniform" in page
+
+
 def test_the_output_of_a_stage_stands_for_its_past_selves(tmp_path):
     for name in ("step_20", "step_0", "step_100", "step_30.unfinished", "results.json"):
         (tmp_path / "pool" / name).mkdir(parents=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -89,11 +91,21 @@ def run(settings: LeagueSettings) -> None:
 
     run_with_models(models, stage.path, play)
     sheet = league(scores(read_run(folder), judge.name), [policy.name for policy in policies])
-    page = sheet.crossed(("policy", "as"), "against")
+    scored = {episode.key for episode in read_run(folder) if next(scores([episode], judge.name), None)}
+    sheet = replace(sheet, notes=(*sheet.notes, *_unscored(plans, scored)))
+    page = replace(sheet.crossed(("policy", "as"), "against"), notes=sheet.notes)
     report = Report("league", [page], [sheet], sheet.records(), title="League")
     report.write(stage.path, markdown=True)
     stage.finish({"episodes": len(plans), "league": sheet.records()})
     logger.info("league: %s", stage.path / "league.md")
+
+
+def _unscored(plans: Iterable[EpisodePlan], scored: Collection[str]) -> Iterator[str]:
+    """Yields a note on the episodes that failed or have no scores, by policy, if there are any."""
+    counts = Counter(name for plan in plans if plan.key not in scored for name in {one.name for one in plan.policies})
+    if counts:
+        listing = ", ".join(f"{count} of {name}" for name, count in sorted(counts.items()))
+        yield f"Without scores, and in no row: {listing}. Each is an episode of two policies."
 
 
 def _plans(settings: LeagueSettings, tasks: Iterable[Task], policies: Sequence[Policy]) -> Iterator[EpisodePlan]:
@@ -141,5 +153,6 @@ def league(results: Iterable[Score], policies: Sequence[str]) -> Sheet:
 
 _NOTES = (
     "The share of episodes in which the policy, in the seats of this side, got more on average than the other in all "
-    "other seats; equal rewards count half. With 95 % intervals over tasks.",
+    "other seats; equal rewards count half. With 95 % intervals over tasks, each for itself: they are not adjusted for "
+    "the number of rows. A rank is `sotopia compare` on the run.",
 )

@@ -166,6 +166,7 @@ def replicate(
         return
     plan = read_replication(name)
     if study is not None:
+        _check_partner(partner)
         text = to_text(plan.study(Path(name).stem, *([] if partner is None else [partner])))
         write_text_atomically(study, text)
         typer.echo(f"wrote {study}; next: `sotopia serve`, then Studies, New study, and paste or choose the file")
@@ -188,6 +189,16 @@ def replicate(
         put_out(report, None if out is None else out / "report", forms, as_json)
     if failed:
         raise typer.Exit(1)
+
+
+def _check_partner(partner: str | None) -> None:
+    """Raises UnknownNameError for a name that no policy has; a model's address and key are settings of the studio."""
+    from sotopia_env import naming
+    from sotopia_env.naming.plugins import without_building
+
+    if partner is not None and "/" not in partner:
+        with without_building():
+            naming.make_policy(partner)
 
 
 def _design_spec(plan: Replication, policy: Sequence[str], settings: dict[str, Any], flags: dict[str, Any]) -> RunSpec:

@@ -115,6 +115,8 @@ def _planned(
     pool = ModelPool(checked.models)
     rules = naming.task_rules(source, **checked.rule_options)
     other = naming.make_policy(partner, pool)
+    if not adviser and assistance != "advise":
+        raise InvalidValueError("nobody advises", field="--assistance", got=assistance, hint="add --adviser NAME")
     if adviser:
         own = AdvisedPolicy(own, naming.make_policy(adviser, pool), mode_of(assistance))
     judge = naming.make_optional_evaluator(evaluator, model_factory=pool.judge, policies=(own, other))

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sotopia_env.foundation.errors import UnknownNameError
+from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.reports.intervals import CASTINGS, PARTICIPANTS, Bounds, Estimate, adjusted
 from sotopia_env.reports.seat_results import FACTORS, SeatResult
 from sotopia_env.reports.seats.units import (
@@ -117,7 +118,9 @@ def by_level(rows: Sequence[SeatResult], factor: str, metric: str, bounds: Bound
     valued = [row for row in rows if metric in row.values]
     design = {level: row.conditions for row in valued for level in row.levels[factor]}
     if not design:
-        hint = "a condition is a tag NAME=VALUE of a scenario" if factor == CONDITION else ""
+        held = [name for name in FACTORS if any(row.levels.get(name) for row in valued)]
+        hint = f"these episodes have {conjunction(held)}"
+        hint += "; a condition is a tag NAME=VALUE of a scenario" if factor == CONDITION else ""
         raise UnknownNameError(field="by", expected=f"episodes whose tasks have a {factor}", hint=hint)
     means, contrasts = [], []
     for policy in sorted({row.policy for row in valued if row.levels[factor]}):

@@ -565,3 +565,8 @@ def test_a_missing_extra_is_one_sentence_before_anything_is_done(command, tmp_pa
     assert "matplotlib" in said
     assert install_command("charts") in said
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_mode_of_assistance_without_an_adviser_is_refused() -> None:
+    refused = sotopia("play", "--tasks", "bargaining", "--assistance", "propose", code=2)
+    assert "--adviser" in refused.output

@@ -136,6 +136,12 @@ def test_the_command_plays_continues_and_writes_a_study(tmp_path: Path) -> None:
     sotopia("replicate", "ultimatum", "--study", study, "--partner", "reciprocator")
     assert read_text(study.read_text(encoding="utf-8")).partner == "reciprocator"  # type: ignore[union-attr]
     assert "--study" in sotopia("replicate", "trust", "--partner", "uniform", "--out", run, code=2).output
+    misspelt = tmp_path / "misspelt.yaml"
+    assert (
+        "reciprocator" in sotopia("replicate", "trust", "--study", misspelt, "--partner", "reciprocatr", code=2).output
+    )
+    assert not misspelt.exists()
+    sotopia("replicate", "trust", "--study", misspelt, "--partner", "local/some-model")
     assert "--out" in sotopia("replicate", "trust", code=2).output
     assert "Oosterbeek" in sotopia("replicate", "ultimatum", "--results", run).output
     assert "the design fixes it" in sotopia("replicate", "trust", "--set", "tasks=dilemma", "--out", run, code=2).output

@@ -186,6 +186,11 @@ def test_an_unknown_factor_and_episodes_without_conditions_are_named() -> None:
     episodes = [scored(EpisodePlan(make_task(), (A, B)), (7.0, 3.0))]
     with raises(UnknownNameError, field="by", nearest="scenario"):
         compare(episodes, by="scenaro")
+    with raises(UnknownNameError, field="by") as refused:
+        compare(episodes, by="role")
+    assert isinstance(refused.value, UnknownNameError)
+    assert "scenario" in refused.value.hint
+    assert "participant" not in refused.value.hint
     with raises(UnknownNameError, field="by"):
         compare(episodes, by="condition")
 

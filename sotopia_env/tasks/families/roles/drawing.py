@@ -7,14 +7,14 @@ level, and texts. The roles are variables that are dealt to the seats, and every
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from sotopia_env.foundation.errors import InvalidTaskError
+from sotopia_env.foundation.errors import InvalidTaskError, InvalidValueError, UnknownNameError
 from sotopia_env.foundation.records import Name, Record
 from sotopia_env.foundation.validation import invalid
 from sotopia_env.foundation.yaml_text import read_yaml
@@ -22,7 +22,7 @@ from sotopia_env.outcomes import OutcomeSpec
 from sotopia_env.outcomes.amounts import conjunction
 from sotopia_env.outcomes.facts import Deal, Facts, Variable
 from sotopia_env.outcomes.roles.rules import RolesRules
-from sotopia_env.tasks.families.family import Draft, Family, FamilyTexts
+from sotopia_env.tasks.families.family import LEVELS, Draft, Family, FamilyTexts
 from sotopia_env.tasks.people import draw_characters
 from sotopia_env.world.scenario import Character, Seat
 
@@ -37,7 +37,7 @@ class RolesLevel(Record):
         without: the names of phases that are left out.
     """
 
-    deal: dict[Name, int]
+    deal: dict[Name, Annotated[int, Field(ge=0)]]
     reveal: Literal["none", "team", "role"] = "none"
     phases: dict[Name, dict[str, Any]] = Field(default_factory=dict)
     without: tuple[Name, ...] = ()
@@ -63,10 +63,48 @@ class RolesTexts(FamilyTexts):
     informs: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
     phases: tuple[dict[str, Any], ...]
     wins: tuple[dict[str, Any], ...]
-    cycles: int | None = None
+    cycles: Annotated[int, Field(ge=1, le=50)] | None = None
     levels: dict[str, RolesLevel]
     contexts: tuple[str, ...] = Field(min_length=1)
-    goals: dict[Name, tuple[str, ...]]
+    goals: dict[Name, Annotated[tuple[str, ...], Field(min_length=1)]]
+    hints: tuple[str, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if missing := [level for level in LEVELS if level not in self.levels]:
+            raise InvalidValueError(field="levels", expected=f"rules for {conjunction(LEVELS)}", got=f"no {missing[0]}")
+        phases = [str(phase.get("name")) for phase in self.phases]
+        _check_names("levels", self.levels, LEVELS)
+        _check_names("informs", self.informs, self.roles)
+        for role, others in self.informs.items():
+            _check_names(f"informs.{role}", others, self.roles)
+        for name, level in self.levels.items():
+            _check_names(f"levels.{name}.deal", level.deal, self.roles)
+            _check_names(f"levels.{name}.phases", level.phases, phases)
+            _check_names(f"levels.{name}.without", level.without, phases)
+            for phase in self.phases:
+                _check_actors(name, level, {**phase, **level.phases.get(str(phase.get("name")), {})}, self.roles)
+            if silent := [role for role, count in level.deal.items() if count and role not in self.goals]:
+                hint = f"add a line for {silent[0]!r} to 'goals'"
+                raise InvalidValueError("a role without goals", field="goals", got=silent[0], hint=hint)
+        return self
+
+
+def _check_names(field: str, names: Iterable[str], valid: Iterable[str]) -> None:
+    valid = tuple(valid)
+    if strange := [name for name in names if name not in valid]:
+        raise UnknownNameError(field=field, got=strange[0], valid=valid)
+
+
+def _check_actors(name: str, level: RolesLevel, phase: dict[str, Any], roles: Iterable[str]) -> None:
+    """Raises InvalidValueError if a role that acts in a phase is one of the game's, but not dealt on the level."""
+    who = phase.get("who", "all")
+    if isinstance(who, str) or phase.get("name") in level.without:
+        return
+    if absent := [role for role in who if role in roles and not level.deal.get(role)]:
+        hint = f"deal {absent[0]!r} there, or name the phase in 'levels.{name}.without'"
+        problem = f"{absent[0]!r} acts in this phase and is not dealt"
+        raise InvalidValueError(problem, field=f"levels.{name}.deal", got=phase.get("name"), hint=hint)
 
 
 def read_roles_family(name: str) -> Family:
@@ -86,11 +124,13 @@ def roles_family(path: Path) -> Family:
     """
     try:
         texts = RolesTexts.model_validate(read_yaml(path))
-        for level in texts.levels.values():
-            _rules(texts, level)
+        family = Family(path.stem, partial(_draw, texts), texts.phrases, about=texts.about)
+        # One game of each level: what only the seats of a game show is refused here, not in the middle of a run.
+        for level in texts.levels:
+            family.generate(0, 0, level)
     except ValidationError as error:
         raise InvalidTaskError.of(invalid(error), where=str(path)) from None
-    return Family(path.stem, partial(_draw, texts), texts.phrases, about=texts.about)
+    return family
 
 
 def _rules(texts: RolesTexts, level: RolesLevel) -> RolesRules:
@@ -115,7 +155,7 @@ def _draw(texts: RolesTexts, rng: random.Random, index: int, level: str) -> Draf
     people = conjunction([one.name for one in characters])
     return Draft(
         characters=characters,
-        context=rng.choice(texts.contexts).format(people=people),
+        context=rng.choice(texts.contexts).replace("{people}", people),
         seats=tuple(
             Seat(goals=(rng.choice(texts.goals[role]),), hints=(rng.choice(texts.hints),), private_data={"role": role})
             for role in dealt

@@ -119,6 +119,9 @@ def _rows(plan: Replication, episodes: Iterable[Episode]) -> tuple[list[SeatResu
         if episode.task.scenario.shared_data.get("family") != plan.design.tasks:
             left_out += 1
         elif is_first:
+            for name, figure in plan.figures.items():
+                if figure.measured:
+                    _check_figure(f"figures.{name}", figure, episode.task)
             seats = enumerate(seat_results([episode], None))
             rows += [replace(row, values=dict(_values(plan, episode, seat))) for seat, row in seats]
             if episode.stop is not StopReason.SETTLED:
@@ -139,6 +142,37 @@ def _values(plan: Replication, episode: Episode, seat: int) -> Iterator[tuple[st
             numbers = [_lone_payoff(episode)] if figure.lone else list(_numbers(figure, episode, seat))
             if numbers:
                 yield name, fmean(numbers)
+
+
+def _check_figure(field: str, figure: Figure, task: Task) -> None:
+    """Raises InvalidValueError if a figure speaks of seats, options or parameters that the task does not have."""
+    spec, seats = task.scenario.outcome, range(len(task.agents))
+    only = () if figure.only is None else (figure.only.seat,)
+    if strange := [seat for seat in (*figure.seats, *only) if seat not in seats]:
+        raise InvalidValueError(field=field, expected=f"seats from 0 to {seats[-1]} in {task.id}", got=strange[0])
+    if strange_keys := figure.where.keys() - task.scenario.shared_data.get("parameters", {}).keys():
+        problem = f"{task.id} does not have the parameter"
+        raise InvalidValueError(problem, field=f"{field}.where", got=min(strange_keys), hint="leave it out")
+    if figure.lone:
+        if spec is None or 1 not in [spec.worth.count(worth) for worth in spec.worth]:
+            raise InvalidValueError(field=f"{field}.lone", expected=f"one seat with a worth of its own in {task.id}")
+        return
+    if spec is None or not isinstance(spec.protocol, ChoicesRules):
+        got = "no outcome" if spec is None else spec.protocol.kind
+        raise InvalidValueError(field=field, expected=f"a game of choices, but {task.id} is none", got=got)
+    menus = [spec.protocol.options_of(agent) for agent in task.agents]
+    if figure.share and spec.protocol.amounts is None:
+        hint = "give a number for each option as 'at'"
+        raise InvalidValueError(field=f"{field}.share", expected="choices of amounts", got=menus[0][0], hint=hint)
+    if figure.only is not None and any(
+        not 0 <= option < len(menus[figure.only.seat]) for option in figure.only.options
+    ):
+        expected = f"indices from 0 to {len(menus[figure.only.seat]) - 1}"
+        raise InvalidValueError(field=f"{field}.only.options", expected=expected, got=list(figure.only.options))
+    for seat in seats:
+        if figure.at and _counts(figure, task, seat) and len(figure.at) != len(menus[seat]):
+            expected = f"a number for each of the {len(menus[seat])} options of seat {seat} in {task.id}"
+            raise InvalidValueError(field=f"{field}.at", expected=expected, got=len(figure.at))
 
 
 def _counts(figure: Figure, task: Task, seat: int) -> bool:

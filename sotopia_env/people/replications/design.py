@@ -64,6 +64,8 @@ class People(Settings):
             raise InvalidValueError(field="mean", expected="a mean, a count, or both ends of a range")
         if (self.low is None) != (self.high is None) or (self.low is not None and not self.interval):
             raise InvalidValueError(field="interval", expected="both ends, and what they are", got=self.interval)
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise InvalidValueError(field="low", expected=f"at most high ({self.high:g})", got=self.low)
         if self.count is not None and not 0 <= self.count[0] <= self.count[1] != 0:
             raise InvalidValueError(field="count", expected="[cases, of how many]", got=list(self.count))
         return self

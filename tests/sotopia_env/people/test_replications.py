@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,7 @@ def test_mistakes_in_a_file_of_ones_own(tmp_path: Path) -> None:
         ({"source": "johnson"}, "a mean, a count, or both ends"),
         ({"source": "johnson", "low": 0.1, "high": 0.2}, "what they are"),
         ({"source": "johnson", "count": [3, 2]}, "of how many"),
+        ({"source": "johnson", "low": 0.2, "high": 0.1, "interval": "95 %"}, "at most high"),
     ):
         values["figures"]["sent"]["people"] = change
         path.write_text(to_yaml(values), encoding="utf-8")
@@ -119,6 +121,33 @@ def test_mistakes_in_a_file_of_ones_own(tmp_path: Path) -> None:
             read_replication(str(path))
     with pytest.raises(UnknownNameError, match="ultimatum"):
         read_replication("ultimatm")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"seats": (5,)}, "figures.sent: expected seats from 0 to 1"),
+        ({"only": {"seat": 5, "options": [0]}}, "figures.sent: expected seats from 0 to 1"),
+        ({"only": {"seat": 0, "options": [99]}}, "only.options"),
+        ({"at": (), "share": True}, "choices of amounts"),
+        ({"at": (0, 1)}, "a number for each of the 3 options"),
+        ({"where": {"Q": (0, 1)}}, "does not have the parameter"),
+    ],
+)
+def test_a_figure_that_does_not_fit_its_tasks_is_refused(change: dict[str, Any], problem: str) -> None:
+    plan = read_replication("trust")
+    figure = type(plan.figures["sent"]).model_validate({**plan.figures["sent"].model_dump(), **change})
+    with pytest.raises(InvalidValueError, match=problem):
+        beside_people("trust", plan.model_copy(update={"figures": {"sent": figure}}), played("trust", "uniform", 1))
+
+
+def test_choices_are_not_counted_in_games_without_choices() -> None:
+    plan = read_replication("mini-mafia")
+    figure = type(next(iter(plan.figures.values())))(label="offers", at=(0, 1))
+    with pytest.raises(InvalidValueError, match="a game of choices"):
+        beside_people(
+            "mini-mafia", plan.model_copy(update={"figures": {"x": figure}}), played("mini-mafia", "uniform", 1)
+        )
 
 
 def test_the_command_plays_continues_and_writes_a_study(tmp_path: Path) -> None:

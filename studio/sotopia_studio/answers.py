@@ -113,6 +113,8 @@ def install(app: FastAPI, page: Render) -> None:
         problems = [
             {**item, "loc": tuple(part for part in item["loc"] if part not in sources)} for item in error.errors()
         ]
+        if error.errors()[0]["loc"][0] != "body":  # a parameter has its name, also without a body that holds it
+            return await answer(request, problem(invalid_of(problems, FIELD_NAMES)))
         body = error.body if error.body is not None else {}
         # A form is a mapping, but not the `dict` that a body of JSON is.
         body = dict(body) if isinstance(body, Mapping) else body

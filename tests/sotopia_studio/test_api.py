@@ -138,7 +138,8 @@ def test_invalid_bodies_are_refused_with_the_field_and_the_nearest_name(sqlite_u
         for text in broken:
             answer = await client.post("/agents", content=text, headers={"content-type": "application/json"})
             problem(answer, 422)
-        problem(await client.get("/agents", params={"limit": 0}), 422)
+        details = problem(await client.get("/agents", params={"limit": 0}), 422)
+        assert details["field"] == "limit"
         problem(await client.get("/nothing"), 404)
 
     run(sqlite_url, tmp_path, work, workers=0)

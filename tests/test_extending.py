@@ -76,6 +76,7 @@ def declare(folder: Path, text: str) -> None:
     groups = tomllib.loads(text)["project"]["entry-points"]
     lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in names.items()) for group, names in groups.items()]
     (info / "entry_points.txt").write_text("".join(lines))
+    plugins._entries_of.cache_clear()  # a package is found by processes that begin after its installation
 
 
 def test_the_page_has_the_four_files_and_their_tests() -> None:

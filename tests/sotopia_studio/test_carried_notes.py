@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -22,6 +24,13 @@ async def noted(browser: httpx.AsyncClient, page: httpx.Response, text: str) -> 
     return await browser.post("/study/interview", data={"assignment": hidden(page.text, "assignment"), OWN_NOTES: text})
 
 
+async def begun(browser: httpx.AsyncClient) -> None:
+    """Waits for the next conversation, which begins when the last one is recorded, with the notes of the other side."""
+    while "/seat/" not in str((page := await browser.get("/study")).url):
+        assert "Looking for your partner" in page.text
+        await asyncio.sleep(0.05)
+
+
 def test_a_person_reads_the_own_notes_with_the_same_policy_and_no_others(sqlite_url: str) -> None:
     async def work(studio: Studio) -> None:
         await opened(studio, {**SERIES, "repeats": 2})
@@ -30,6 +39,7 @@ def test_a_person_reads_the_own_notes_with_the_same_policy_and_no_others(sqlite_
         page = await my_turn(first)
         assert BEFORE not in page.text
         page = await noted(first, await left(first), "Gave in <late>.\n" + "word " * 40)
+        await begun(first)
         page = await my_turn(first)
         assert f"<strong>{BEFORE}</strong> Gave in" in page.text
         shown = page.text.partition(BEFORE)[2].partition("</p>")[0]
@@ -73,6 +83,7 @@ def test_the_record_of_the_next_conversation_has_the_notes_of_both_sides(sqlite_
         browser = await joined(studio, "talks", "p-1")
         await consented(browser)
         await noted(browser, await left(browser), "Ask for more.")
+        await begun(browser)
         await noted(browser, await left(browser), "Enough.")
         lines = (await researcher.get("/api/v1/episodes/export.jsonl")).text.splitlines()
         played = sorted((read_episode(line, Where()) for line in lines), key=lambda episode: len(episode.task.notes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from pathlib import Path
@@ -55,6 +56,8 @@ def test_the_tables_of_a_conversation_hold_outcome_seconds_and_answers(sqlite_ur
             "/study/interview", data={"assignment": hidden(page.text, "assignment"), "agent_1.interview.trust": "3"}
         )
         await browser.post("/study/questionnaire", data={"natural": "6"})
+        while not (await table(researcher, "talks", "wide"))[0]["partners"]:
+            await asyncio.sleep(0.05)  # a worker writes the record of a conversation that has ended
         tables = {name: await table(researcher, "talks", name) for name in ("long", "wide", "turns")}
         (row,) = tables["wide"]
         assert (row["external"], row["agent"], row["outcome.stop"], row["state"]) == (

@@ -85,7 +85,8 @@ def test_the_record_of_the_next_conversation_has_the_notes_of_both_sides(sqlite_
         await noted(browser, await left(browser), "Ask for more.")
         await begun(browser)
         await noted(browser, await left(browser), "Enough.")
-        lines = (await researcher.get("/api/v1/episodes/export.jsonl")).text.splitlines()
+        while len(lines := (await researcher.get("/api/v1/episodes/export.jsonl")).text.splitlines()) < 2:
+            await asyncio.sleep(0.05)  # a worker writes the record of a conversation that has ended
         played = sorted((read_episode(line, Where()) for line in lines), key=lambda episode: len(episode.task.notes))
         assert [episode.task.notes.get("agent_0") for episode in played] == [None, "Ask for more."]
         assert played[1].task.notes["agent_1"] == played[0].notes["agent_1"]

@@ -212,8 +212,8 @@ def _design_spec(plan: Replication, policy: Sequence[str], settings: dict[str, A
     seats = {"policies": names} if design.mixed else {"matchups": [f"{one} vs {one}" for one in names]}
     fixed = {"tasks": design.tasks, "level": design.level, "n": design.n, "repeats": design.repeats, **seats}
     chosen = {key: value for key, value in flags.items() if value is not None}
-    if taken := sorted({*settings} & {"tasks", "level", "policies", "matchups", "evaluator"}):
-        raise InvalidValueError("the design fixes it", field=taken[0], hint="use `sotopia rollout`")
+    if reserved := sorted({*settings} & {"tasks", "level", "policies", "matchups", "evaluator"}):
+        raise InvalidValueError("the design fixes it", field=reserved[0], hint="use `sotopia rollout`")
     return settings_of(merged(merged(fixed, settings), chosen), RunSpec, "")
 
 

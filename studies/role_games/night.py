@@ -1,4 +1,4 @@
-"""Whether those who sleep notice anything of the night: two worlds that differ in hidden matters alone.
+"""A test that those who sleep notice nothing of the night, by pairs of worlds that differ in hidden matters alone.
 
     python -m studies.role_games.night --observations 1000000
 

@@ -55,9 +55,9 @@ async def _advice(live: LiveEpisode, agent: str, policy: Policy) -> RecordedAdvi
         outcome: object = await attempt(policy.act(live.table.observe(agent), seed), _PATIENCE)
     except FATAL as error:  # a budget that is spent ends advice, and no conversation
         outcome = error
-    made = outcome if isinstance(outcome, Decision | Exception) else TypeError("it returned no decision")
-    advice = advice_on(assistance.policy, assistance.mode, made, time.monotonic() - begun)
-    generation = made.generation if isinstance(made, Decision) else None
+    decision = outcome if isinstance(outcome, Decision | Exception) else TypeError("it returned no decision")
+    advice = advice_on(assistance.policy, assistance.mode, decision, time.monotonic() - begun)
+    generation = decision.generation if isinstance(decision, Decision) else None
     return RecordedAdvice(agent=agent, turn=turn, advice=advice, generation=generation)
 
 

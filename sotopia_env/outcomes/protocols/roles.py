@@ -236,8 +236,8 @@ class RolesProtocol(Protocol[RolesState]):
         if phase.move == "talk":
             return state
         chosen = [(a, target) for a, target in zip(self.agents, state.picks, strict=True) if target is not None]
-        kept = [row for row in state.earlier if row[0] != state.phase]
-        state = state._replace(earlier=(*kept, *[(state.phase, a, target, state.cycle) for a, target in chosen]))
+        others = [row for row in state.earlier if row[0] != state.phase]
+        state = state._replace(earlier=(*others, *[(state.phase, a, target, state.cycle) for a, target in chosen]))
         if phase.effect == "inspect":
             return self._inspected(state, phase, chosen)
         targets = self._hit(state, phase, chosen)

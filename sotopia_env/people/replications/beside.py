@@ -1,4 +1,4 @@
-"""What policies, or people here, did in the design of a published experiment, beside what people did there.
+"""Results of policies, or of people here, in the design of a published experiment, beside those of people there.
 
 Intervals of episodes are those of every report (:mod:`sotopia_env.reports.seats.units`): over scenarios, and over
 people and scenarios where people play. Published intervals are shown as they were published, and say what they are.

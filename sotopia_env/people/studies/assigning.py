@@ -71,11 +71,11 @@ def preferred(
     own = [row.item for row in assignments if row.participant == person]
     had = Counter(of_item(study, item).number for item in own)
     tasks = Counter(item_parts(item)[0] for item in own)
-    taken = Counter(of_item(study, row.item).number for row in assignments if row.state in ("leased", "done"))
+    counts = Counter(of_item(study, row.item).number for row in assignments if row.state in ("leased", "done"))
 
     def order(row: Assignment) -> tuple[Any, ...]:
         number = of_item(study, row.item).number
-        return had[number], tasks[item_parts(row.item)[0]], taken[number], row.slot, row.id
+        return had[number], tasks[item_parts(row.item)[0]], counts[number], row.slot, row.id
 
     free = [row for row in assignments if row.state == "open" and row.item not in own]
     return [row.item for row in sorted(free, key=order) if admits(study, condition, row.item)]

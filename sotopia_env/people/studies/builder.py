@@ -161,8 +161,8 @@ def offered_tasks(study: Mapping[str, str], search: str, most: int) -> tuple[lis
     values: dict[str, Any] = {"kind": "play", "name": "offer", "title": "", **source, "seed": study.get("seed") or 0}
     every = tasks_of(PlayStudy.model_validate(values))
     picked = set(study.get("only", "").split("\n"))
-    wanted = search.casefold()
-    matches = [t for t in every if wanted in f"{t.id} {t.scenario.context}".casefold() and t.id not in picked]
+    query = search.casefold()
+    matches = [t for t in every if query in f"{t.id} {t.scenario.context}".casefold() and t.id not in picked]
     return [*(t for t in every if t.id in picked), *matches][: most + len(picked)], len(matches)
 
 

@@ -179,8 +179,8 @@ def design(study: AnyStudy) -> Design:
     if not study.factors:
         return Design(tuple(lines))
     places = Counter(of_item(study, item).number for item, _seat in seats)
-    held = Counter(of_item(study, item).number for item in talks)
-    table = tuple((c.name, held[c.number], math.ceil(places[c.number] / study.per_person)) for c in conditions(study))
+    counts = Counter(of_item(study, item).number for item in talks)
+    table = tuple((c.name, counts[c.number], math.ceil(places[c.number] / study.per_person)) for c in conditions(study))
     if study.assignment == "people":
         lines.append("Each person stays in one condition: the one with the fewest people when they agree to take part.")
     else:

@@ -301,13 +301,13 @@ def _asked(study: AnyStudy, agents: Sequence[str], records: Mapping[str, Episode
 
 def _undeclared(name: str) -> FormQuestion:
     """The description of an answer that the study's settings do not ask for."""
-    known = {
+    texts = {
         "rejected": "rule by which the annotation was rejected",
         "goal": "whether the person says that this goal was reached",
         "information": "answer to the scenario's question on private information",
     }
     kind = name.rpartition(".")[2].partition("_")[0]
-    return FormQuestion(name=name, text=known.get(kind, "answer to a question that the study does not ask any more"))
+    return FormQuestion(name=name, text=texts.get(kind, "answer to a question that the study does not ask any more"))
 
 
 def _columns(

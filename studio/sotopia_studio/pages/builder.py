@@ -133,8 +133,8 @@ async def new(request: Request, parts: ServicesDep, runner: Runner) -> Response:
 
 async def _new(request: Request, parts: Services, owner: str, text: str, problem: str) -> Response:
     async with parts.database.read() as connection:
-        kept = await drafts.listed(connection, owner, FORM)
-    rows = [(form.removeprefix(FORM), at, sent) for form, at, sent in kept]
+        stored = await drafts.listed(connection, owner, FORM)
+    rows = [(form.removeprefix(FORM), at, sent) for form, at, sent in stored]
     return render(request, "study_new.html", 422 if problem else 200, text=text, problem=problem, drafts=rows)
 
 

@@ -105,11 +105,11 @@ async def _plan_anew(
 ) -> None:
     """Adds the assignments that are new, and takes back those that nobody has and nobody needs any more."""
     rows = [row for row in await studies.assignments(connection, identity) if row.slot >= 0]
-    wanted = dict.fromkeys(items)
+    entries = dict.fromkeys(items)
     if not isinstance(study, PlayStudy) and any(row.state != "open" for row in rows):
         # What is judged stays the same even if runs have grown since; only the number of people changes.
-        wanted = dict.fromkeys((row.item, slot) for slot in range(study.overlap) for row in rows)
-    surplus = [row.id for row in rows if row.state == "open" and (row.item, row.slot) not in wanted]
+        entries = dict.fromkeys((row.item, slot) for slot in range(study.overlap) for row in rows)
+    surplus = [row.id for row in rows if row.state == "open" and (row.item, row.slot) not in entries]
     await connection.execute(delete(tables.assignment).where(tables.assignment.c.id.in_(surplus)))
     present = {(row.item, row.slot) for row in rows}
-    await studies.add_assignments(connection, identity, [entry for entry in wanted if entry not in present])
+    await studies.add_assignments(connection, identity, [entry for entry in entries if entry not in present])

@@ -65,11 +65,11 @@ async def frozen(database: Database, study: AnyStudy) -> AnyStudy:
         return study
     async with database.read() as connection:
         items = [await _item(connection, entry) for entry in study.library]
-    made = [_task(item, study.seed) for item in items]
-    if len({task.id for task in made}) < len(made):
-        raise InvalidValueError(field="library", expected="different tasks", got=", ".join(task.id for task in made))
+    tasks = [_task(item, study.seed) for item in items]
+    if len({task.id for task in tasks}) < len(tasks):
+        raise InvalidValueError(field="library", expected="different tasks", got=", ".join(task.id for task in tasks))
     pinned = tuple(f"{item.id}@{item.hash[:PINNED]}" for item in items)
-    return study.model_copy(update={"library": pinned, "frozen": tuple(task.model_dump_json() for task in made)})
+    return study.model_copy(update={"library": pinned, "frozen": tuple(task.model_dump_json() for task in tasks)})
 
 
 async def _item(connection: AsyncConnection, entry: str) -> LibraryItem[Any]:

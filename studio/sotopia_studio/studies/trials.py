@@ -117,8 +117,8 @@ async def remove(connection: AsyncConnection, owner: str) -> None:
 
 async def _clear(connection: AsyncConnection, trial: str) -> None:
     """Deletes the assignments of a trial and its conversations, whether or not they have ended."""
-    held = await studies.assignments(connection, trial)
-    answers = [parse_json(item.answers, "assignment") for item in held]
+    assignments = await studies.assignments(connection, trial)
+    answers = [parse_json(item.answers, "assignment") for item in assignments]
     await connection.execute(delete(tables.assignment).where(tables.assignment.c.study == trial))
     # In a study of annotation, an item is an episode of others; only played conversations are in the answers.
     for episode in {entry["episode"] for entry in answers if "episode" in entry}:

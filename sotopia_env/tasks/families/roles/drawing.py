@@ -180,8 +180,8 @@ def _facts(texts: RolesTexts, rules: RolesRules, characters: tuple[Character, ..
     if all(phase.reveal != "team" for phase in rules.phases):
         return facts
     knowledge = {f"agent_{seat}": facts.initial(f"agent_{seat}") for seat in range(len(dealt))}
-    told = [tuple(agent for agent, names in knowledge.items() if variable.name in names) for variable in own]
-    more = _variables("team", characters, teams, told)
+    informed = [tuple(agent for agent, names in knowledge.items() if variable.name in names) for variable in own]
+    more = _variables("team", characters, teams, informed)
     return Facts(variables=(*own, *more), deals=(*facts.deals, _deal(more, {})))
 
 
@@ -191,7 +191,7 @@ def _deal(variables: tuple[Variable, ...], informs: dict[str, tuple[str, ...]]) 
 
 
 def _variables(
-    noun: str, characters: tuple[Character, ...], values: list[str], told: Sequence[tuple[str, ...]] = ()
+    noun: str, characters: tuple[Character, ...], values: list[str], informed: Sequence[tuple[str, ...]] = ()
 ) -> tuple[Variable, ...]:
     return tuple(
         Variable(
@@ -200,7 +200,7 @@ def _variables(
             value=value,
             kind="role",
             of=f"agent_{seat}",
-            known_by=told[seat] if told else (),
+            known_by=informed[seat] if informed else (),
             evidence=False,
         )
         for seat, (one, value) in enumerate(zip(characters, values, strict=True))

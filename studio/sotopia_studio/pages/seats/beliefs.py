@@ -52,7 +52,7 @@ async def record_beliefs(
     if not questions or fields.get("turn") != str(len(state.table.turns)):
         raise ConflictError("that was asked at another moment; the questions of now, if any, are below")
     weights = {question.name: _weights(question, number, fields) for number, question in enumerate(questions)}
-    given = form_beliefs(
+    beliefs = form_beliefs(
         state.spec.task,
         agent,
         weights,
@@ -61,12 +61,12 @@ async def record_beliefs(
         by=episodes.PERSON,
         trust=probe_of(state.spec.evaluator)[1],
     )
-    new = [(BELIEFS, RecordedBeliefs(beliefs=given).model_dump_json())]
+    new = [(BELIEFS, RecordedBeliefs(beliefs=beliefs).model_dump_json())]
     state.number = await events.append(connection, state.id, state.number, new)
-    state.table.beliefs += given
+    state.table.beliefs += beliefs
     if state.status == "done":
         record = await episodes.record_of(connection, state.id)
-        record = record.model_copy(update={"beliefs": (*record.beliefs, *given)})
+        record = record.model_copy(update={"beliefs": (*record.beliefs, *beliefs)})
         await episodes.replace_record(connection, state.id, record)
         spec = EvaluationSpec(episode=state.id, evaluator=state.spec.evaluator)
         await jobs.request(connection, evaluating.EVALUATE, f"{state.id}-beliefs", spec.model_dump_json())

@@ -12,7 +12,7 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
-from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator
+from sotopia_env.evaluators.evaluator import Basis, ComputedEvaluator, NothingMeasuredError
 from sotopia_env.foundation.errors import EvaluationError
 from sotopia_env.outcomes import InvalidMoveError, MoveKind
 from sotopia_env.outcomes.games.game import Game, game_of
@@ -89,9 +89,10 @@ class GameMeasures(ComputedEvaluator):
         return {}
 
     async def evaluate(self, episode: Episode) -> Evaluation:
-        """Returns the measures of every seat; unscored if no round was played and nothing announced.
+        """Returns the measures of every seat.
 
         Raises:
+            NothingMeasuredError: no round was played.
             EvaluationError: the task is not a game of choices, or the turns contradict its rules.
         """
         rules, spec = _rules(episode.task), episode.task.scenario.outcome
@@ -111,13 +112,9 @@ class GameMeasures(ComputedEvaluator):
             for name, value in (*_of_choices(game, seat, end), *_of_promises(game, seat, end, promises))
         ]
         scores = tuple(Score(agent=a, dimension=name, value=value, source=self.name) for a, name, value in values)
-        return Evaluation(
-            evaluator=self.name,
-            parameters={},
-            dimensions=self.custom,
-            scores=scores,
-            unscored=None if scores else "no round was played",
-        )
+        if not scores:
+            raise NothingMeasuredError(f"{self.name}: no round was played")
+        return Evaluation(evaluator=self.name, parameters={}, dimensions=self.custom, scores=scores)
 
 
 def _rules(task: Task) -> ChoicesRules | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -49,6 +49,8 @@ _DRILL = 96
 """The number of tokens of a drill."""
 _NEAR = 50
 """The number of batches among which rows of similar length are grouped."""
+RowsOf = Callable[[Episode, PromptSettings, "PreTrainedTokenizerBase"], Iterable[TokenRow]]
+"""Cuts an episode into rows for a format of prompts and a tokenizer."""
 
 
 class BaseSettings(Settings):
@@ -92,16 +94,27 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         settings: the settings of the model and its training.
         tasks: the tasks of the talk; see :attr:`studies.learn.tasks.TaskSplit.base`.
     """
+    return make_model(settings, lambda: _talk(tasks, settings), talk_rows)
+
+
+def make_model(settings: BaseSettings, episodes: Callable[[], Sequence[Episode]], rows_of: RowsOf) -> Path:
+    """Returns the directory of a model that is built from scratch and trained on episodes and drills.
+
+    Args:
+        settings: the settings of the model and its training.
+        episodes: returns the episodes; not called if the model exists.
+        rows_of: cuts an episode into rows.
+    """
     stage = StageDirectory(Path(settings.output), "base", settings)
     stage.open()
     if stage.figures is not None:
         return stage.model
     quiet()
-    episodes = _talk(tasks, settings)
+    played = episodes()
     blank = stage.path / "blank"
     make_tiny_model(
         blank,
-        make_tiny_tokenizer(_texts(episodes, settings.prompt), settings.vocabulary, numbers=NUMBERS),
+        make_tiny_tokenizer(_texts(played, settings.prompt), settings.vocabulary, numbers=NUMBERS),
         hidden=settings.hidden,
         layers=settings.layers,
         heads=settings.heads,
@@ -109,7 +122,7 @@ def make_base(settings: BaseSettings, tasks: Sequence[Task]) -> Path:
         seed=settings.seed,
     )
     tokenizer = load_tokenizer(blank, settings.prompt)
-    rows = [row for episode in episodes for row in talk_rows(episode, settings.prompt, tokenizer)]
+    rows = [row for episode in played for row in rows_of(episode, settings.prompt, tokenizer)]
     rows += drill_rows(settings.drills, len(tokenizer), settings.seed)
     stage.finish(_fit(stage, settings, blank, rows, tokenizer))
     return stage.model

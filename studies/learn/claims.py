@@ -241,9 +241,12 @@ def p_values(means: Sequence[Sequence[float]], margins: Sequence[float]) -> list
     import numpy as np
     from scipy import stats
 
-    tested = [stats.ttest_1samp(seeds, -margin).pvalue for seeds, margin in zip(means, margins, strict=True)]
-    # Seeds with equal means have no t-statistic; NaN counts as no evidence.
-    return [float(q) for q in adjusted(np.nan_to_num(tested, nan=1.0).tolist()) if q is not None]
+    # Seeds with equal means have no t-statistic, which scipy calls infinite; they count as no evidence.
+    tested = [
+        1.0 if np.ptp(seeds) < _SAME else float(stats.ttest_1samp(seeds, -margin).pvalue)
+        for seeds, margin in zip(means, margins, strict=True)
+    ]
+    return [float(q) for q in adjusted(tested) if q is not None]
 
 
 def required_failures(runs: Sequence[Results]) -> list[str]:

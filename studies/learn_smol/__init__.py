@@ -1,1 +1,1 @@
-"""A small real model: base, clone, self-reinforcement in two rounds, GRPO; three seeds, over which it is decided."""
+"""A small real model: base, clone, GRPO, and a relabelled clone; decided over training seeds and tasks."""

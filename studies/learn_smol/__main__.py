@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from sotopia_training.stage.script import ended_by_sigterm
-
 from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.yaml_text import parse_yaml
 from studies.learn_smol.report import write_report
-from studies.learn_smol.stages import REFERENCES, SHARED, SHORT, TASKS, Overrides, Study, seed_stages
+from studies.learn_smol.stages import (
+    FOLDER,
+    REFERENCES,
+    SHARED,
+    SHORT,
+    TASKS,
+    Overrides,
+    Recipe,
+    Study,
+    seed_stages,
+)
+from studies.learn_smol.transcripts import write_transcripts
+from studies.study import exit_code
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +41,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/learn-smol"), help="directory of the study")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="training seeds")
     parser.add_argument(
-        "--processes", type=int, default=3, help="number of seeds at a time, each with about 5 GB of memory"
+        "--processes", type=int, default=3, help="number of seeds at a time, each with up to 7 GB of memory"
     )
     parser.add_argument(
-        "--short", action="store_true", help="a short run of minutes, which only tests that the stages fit together"
+        "--short",
+        action="store_true",
+        help="a short run of one partner and half of the steps: ten minutes with one seed",
     )
     parser.add_argument(
         "--tasks",
@@ -39,39 +54,81 @@ def main() -> int:
         metavar="SET",
         help="other test tasks, to choose a recipe on, e.g. bargaining:n=16,seed=50",
     )
+    recipe = Recipe()
+    parser.add_argument("--teacher", default=recipe.teacher, help="the script that is cloned")
+    parser.add_argument(
+        "--partners",
+        nargs="+",
+        default=recipe.partners,
+        help="the partners of the teacher's episodes and of the clone's own",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FILE.KEY=VALUE",
+        help="a setting of a file of this folder, e.g. grpo.reward.invalid=-3; may be repeated",
+    )
     options = parser.parse_args()
-    changes = dict(SHORT) if options.short else {}
+    changes = {name: dict(settings) for name, settings in SHORT.items()} if options.short else {}
     if options.tasks:
         changes["tasks"] = {"given": options.tasks}
+    for text in options.set:
+        name, key, value = _change(parser, text)
+        changes.setdefault(name, {})[key] = value
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    recipe = Recipe(options.teacher, tuple(options.partners), relabelled=not options.short)
+    return exit_code(partial(run, options.out, options.seeds, options.processes, changes, recipe))
+
+
+def _change(parser: argparse.ArgumentParser, text: str) -> tuple[str, str, object]:
+    """Returns the file, the key and the value of ``FILE.KEY=VALUE``; ends with a usage message if it is none."""
+    named, _, value = text.partition("=")
+    name, _, key = named.partition(".")
+    if not (key and value) or not (FOLDER / f"{name}.yaml").is_file():
+        files = ", ".join(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+        parser.error(f"argument --set: expected FILE.KEY=VALUE with one of the files {files}, got {text!r}")
     try:
-        with ended_by_sigterm():
-            run(options.out, options.seeds, options.processes, changes)
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped; the same command continues after the last complete stage\n")
-        return 130
+        return name, key, parse_yaml(value, text)
     except SotopiaError as error:
-        sys.stderr.write(f"sotopia: {error}\n")
-        return 2
-    return 0
+        parser.error(f"argument --set: {error}")
 
 
-def run(out: Path, seeds: list[int], processes: int, changes: Mapping[str, Overrides] | None = None) -> None:
+def run(
+    out: Path,
+    seeds: list[int],
+    processes: int,
+    changes: Mapping[str, Overrides] | None = None,
+    recipe: Recipe | None = None,
+) -> None:
     """Runs the incomplete stages, and writes the report.
+
+    Args:
+        out: the directory of the study.
+        seeds: the training seeds.
+        processes: the number of seeds at a time.
+        changes: settings that replace those of stages, by the name of their YAML file.
+        recipe: the teacher and its partners; by default those of the declared study.
 
     Raises:
         SotopiaError: a stage fails; raised after the other seeds have finished.
     """
-    study = Study(out, changes)
+    changed = [f"{name}.{key}={value}" for name, settings in (changes or {}).items() for key, value in settings.items()]
+    changed += (recipe or Recipe()).changed
+    threads = max(1, (os.cpu_count() or 1) // min(processes, len(seeds)))
+    study = Study(out, changes, threads)
     study.run(TASKS, SHARED)
 
     def train(seed: int) -> None:
-        for stage in seed_stages(seed):
+        for stage in seed_stages(seed, recipe):
             study.run(stage, str(seed))
 
+    def play_references() -> None:
+        for stage in REFERENCES:
+            study.run(stage, SHARED)
+
     with ThreadPoolExecutor(processes) as pool:
-        jobs = [pool.submit(train, seed) for seed in seeds]
-        jobs.append(pool.submit(study.run, REFERENCES, SHARED))
+        jobs = [pool.submit(play_references), *(pool.submit(train, seed) for seed in seeds)]
         try:
             for job in jobs:
                 job.result()
@@ -80,7 +137,7 @@ def run(out: Path, seeds: list[int], processes: int, changes: Mapping[str, Overr
             pool.shutdown(wait=False, cancel_futures=True)
             study.stop()
             raise
-    logger.info("report: %s", write_report(study.out, seeds))
+    logger.info("report: %s, %s", write_report(study.out, seeds, changed), write_transcripts(study.out, seeds[0]))
 
 
 if __name__ == "__main__":

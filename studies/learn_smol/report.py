@@ -1,6 +1,6 @@
-"""The report: GOAL of every stage and reference by partner, and paired differences between stages.
+"""The report: GOAL of every stage and reference by partner, the declared claims, and differences by partner.
 
-A claim about a method is about other training seeds, so differences are decided over seeds, as in ``studies.learn``.
+A claim about a method is about other training seeds and other tasks, so it is decided over both.
 """
 
 from __future__ import annotations
@@ -8,41 +8,77 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
-from sotopia_env.foundation.files import read_lines
-from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.reports.charts import Panel, forest_chart
-from sotopia_env.reports.intervals import METHOD, Estimate, difference_estimate, estimate, show_number
-from sotopia_env.reports.seat_results import seat_results
+from sotopia_env.reports.intervals import METHOD, Estimate, estimate, show_number
+from sotopia_env.reports.seat_results import SeatResult, seat_results
+from sotopia_env.reports.seats.crossed import crossed_estimate
 from sotopia_env.reports.sheet import Report, Sheet, Value, show_percent
 from sotopia_env.storage import read_run
-from studies.learn.claims import gain_range, over_seeds, p_values, verdict
-from studies.learn_smol.stages import EVALUATION, SHARED, TIMES
+from studies.learn.claims import MARGIN, gain_range, over_seeds, p_values, verdict
+from studies.learn_smol import stages
+from studies.learn_smol.stages import EVALUATION, SHARED
+from studies.study import times_sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLES: Mapping[str, str] = {
     "base-constrained": "SmolLM2-135M, constrained to legal moves",
-    "clone": "clone of `boulware`",
-    "relabelled": "+ the teacher's answers in its own states",
-    "grpo": "+ multi-turn GRPO on the signed share",
+    "clone": "clone of the teacher",
+    "grpo": "+ multi-turn GRPO on FIN",
+    "relabelled": "clone + the teacher's answers in its own states",
 }
 """The models of the study in order: the base model, and the trained ones."""
 REFERENCES = ("random-offers", "conceder", "linear", "boulware")
-PARTNERS: Mapping[str, str] = {"conceder": "met", "boulware": "met", "tit-for-tat": "never met", "micro": "never met"}
+MET, NEVER_MET = "met", "never met"
+PARTNERS: Mapping[str, str] = {**dict.fromkeys(stages.MET, MET), **dict.fromkeys(stages.NEVER_MET, NEVER_MET)}
 """The partners of the evaluation, and whether GRPO met them in training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim that was declared before the study ran.
+
+    Attributes:
+        one: the policy that should score higher.
+        other: the policy that is subtracted.
+        side: the partners, :data:`MET` or :data:`NEVER_MET`, whose mean counts.
+        margin: the points of GOAL by which ``one`` may be worse; 0 if it must be better.
+    """
+
+    one: str
+    other: str
+    side: str
+    margin: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The claim in words."""
+        sign = f"≥ {self.other} - {self.margin}" if self.margin else f"> {self.other}"
+        return f"{self.one} {sign}, partners {self.side}"
+
+
 CLAIMS = (
+    Claim("clone", "random-offers", MET),
+    Claim("grpo", "clone", MET),
+    Claim("grpo", "linear", MET, MARGIN),
+    Claim("grpo", "random-offers", NEVER_MET),
+    Claim("relabelled", "clone", MET),
+)
+"""The claims that decide the study."""
+PAIRS = (
     ("clone", "base-constrained"),
     ("clone", "random-offers"),
-    ("relabelled", "clone"),
-    ("grpo", "relabelled"),
+    ("grpo", "clone"),
     ("grpo", "random-offers"),
     ("grpo", "linear"),
+    ("relabelled", "clone"),
 )
-"""The reported differences: the first policy minus the second."""
-GOAL = "goal"
+"""The differences that are reported for every partner: the first policy minus the second."""
+GOAL, FIN = "goal", "financial_and_material_benefits"
 _RANGE = (0.0, 10.0)
 # Task id and seat.
 _TaskSeat = tuple[str, int]
@@ -50,15 +86,17 @@ _TaskSeat = tuple[str, int]
 
 @dataclass(slots=True)
 class Results:
-    """GOAL and turns of every policy with every partner.
+    """GOAL, losing deals and turns of every policy with every partner.
 
     Attributes:
         goals: by policy and partner; for each training seed, GOAL by task and seat. Policies that are not trained have
             one entry, :data:`~studies.learn_smol.stages.SHARED`.
+        losing: by policy and partner: of each episode, whether its deal was worse for the policy than none.
         turns: by policy: the number of own turns, and of those that were not an action or not allowed.
     """
 
     goals: dict[tuple[str, str], dict[str, dict[_TaskSeat, float]]] = field(default_factory=dict)
+    losing: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
     turns: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, folder: Path, evaluation: str = EVALUATION) -> None:
@@ -66,116 +104,240 @@ class Results:
         for run in sorted((folder / evaluation / "runs").iterdir()):
             # Runs are named POLICY-vs-PARTNER-NUMBER.
             policy, partner = run.name.rsplit("-", 1)[0].split("-vs-")
-            rows = [row for row in seat_results(read_run(run)) if row.policies[row.seat][0] == policy]
+            rows = own_rows(seat_results(read_run(run)), policy)
             goals = {(row.task, row.seat): row.values[GOAL] for row in rows}
             self.goals.setdefault((policy, partner), {})[folder.name] = goals
+            # FIN is below 0 only if a deal is worse than none, which GOAL pays like none.
+            self.losing.setdefault((policy, partner), []).extend(row.values[FIN] < 0 for row in rows)
             counts = self.turns.setdefault(policy, [0, 0])
             counts[0] += sum(row.counts.turns for row in rows)
             counts[1] += sum(row.counts.illegal + (row.counts.invalid or 0) for row in rows)
 
+    def by_task(self, policy: str, partner: str) -> dict[str, dict[_TaskSeat, float]]:
+        """Returns GOAL by training seed, task and seat; with :data:`MET` or :data:`NEVER_MET`, means of these partners.
+
+        The mean has the tasks and seats that were played with all of them.
+        """
+        if partner not in (MET, NEVER_MET):
+            return self.goals.get((policy, partner), {})
+        parts = [self.goals.get((policy, name), {}) for name, how in PARTNERS.items() if how == partner]
+        seeds = set(parts[0]).intersection(*parts[1:])
+        return {
+            seed: {
+                key: fmean(part[seed][key] for part in parts)
+                for key in set(parts[0][seed]).intersection(*(part[seed] for part in parts[1:]))
+            }
+            for seed in sorted(seeds)
+        }
+
     def mean(self, policy: str, partner: str) -> Estimate | None:
         """Returns the mean over tasks, each task's over seats and training seeds; ``None`` without episodes."""
-        seeds = self.goals.get((policy, partner), {}).values()
+        seeds = self.by_task(policy, partner).values()
         values = [(task, goal) for goals in seeds for (task, _), goal in goals.items()]
         return estimate([goal for _, goal in values], [task for task, _ in values], _RANGE) if values else None
 
-    def difference(self, one: str, other: str, partner: str, seed: str = "") -> Estimate | None:
-        """Returns the mean of ``one`` minus ``other``, paired by training seed, task and seat.
+    def difference(self, one: str, other: str, partner: str) -> Estimate | None:
+        """Returns the mean of ``one`` minus ``other``, with an interval over training seeds and tasks together.
 
         Args:
             one: a policy.
             other: the policy that is subtracted; a policy that is not trained is the same for every seed.
-            partner: the partner of both.
-            seed: a training seed; all seeds by default.
+            partner: the partner of both, :data:`MET` or :data:`NEVER_MET`.
         """
-        first, second = self.goals.get((one, partner), {}), self.goals.get((other, partner), {})
-        pairs = [
-            (goals, second.get(name) or second.get(SHARED, {})) for name, goals in first.items() if seed in ("", name)
-        ]
-        values = [(task, a[task, seat] - b[task, seat]) for a, b in pairs for task, seat in sorted(a.keys() & b.keys())]
-        return difference_estimate([v for _, v in values], [task for task, _ in values], _RANGE) if values else None
+        first, second, groups = self.by_task(one, partner), self.by_task(other, partner), []
+        for weight, own, others in ((1.0, first, second), (-1.0, second, first)):
+            values = _paired(own, others)
+            if not values:
+                return None
+            goals, tasks, names = (list(column) for column in zip(*values, strict=True))
+            # A policy that is not trained varies with its tasks alone.
+            groups.append((weight, goals, tasks, [() if name == SHARED else (name,) for name in names]))
+        return crossed_estimate(groups, _RANGE)
 
     def by_seed(self, one: str, other: str, partner: str, seeds: Sequence[str]) -> list[float]:
-        """Returns the mean difference of each training seed that has episodes of both policies."""
-        own = [self.difference(one, other, partner, seed) for seed in seeds]
-        return [item.mean for item in own if item is not None]
+        """Returns the mean difference of each training seed that has episodes of both policies, paired by task.
+
+        One episode of a script is compared with those of all seeds, so that its chance does not show between seeds.
+        """
+        first, second = self.by_task(one, partner), self.by_task(other, partner)
+        means = []
+        for seed in seeds:
+            own, others = first.get(seed, {}), second.get(seed) or second.get(SHARED, {})
+            if common := own.keys() & others.keys():
+                means.append(fmean(own[key] - others[key] for key in sorted(common)))
+        return means
 
 
-def write_report(folder: Path, seeds: Sequence[int]) -> Path:
-    """Writes ``report.md``, ``goal.csv``, ``differences.csv``, ``minutes.csv`` and ``goal.svg``; returns the first.
+def own_rows(rows: Sequence[SeatResult], policy: str) -> list[SeatResult]:
+    """Returns the scored row of each episode in the policy's seat: the first one, also if it plays against itself."""
+    own: dict[str, SeatResult] = {}
+    for row in rows:
+        if row.policies[row.seat][0] == policy:
+            own.setdefault(row.key, row)
+    # An episode without scores would otherwise end the report; differences leave its task out on both sides.
+    return [row for row in own.values() if GOAL in row.values and FIN in row.values]
+
+
+def _paired(
+    own: Mapping[str, Mapping[_TaskSeat, float]], others: Mapping[str, Mapping[_TaskSeat, float]]
+) -> list[tuple[float, str, str]]:
+    """Returns GOAL, task and training seed where the other policy played the task too, with this seed if it has any."""
+    values = []
+    for seed, goals in own.items():
+        if seed in others or SHARED in others:
+            plays = [others.get(seed, others.get(SHARED, {}))]
+        else:  # a script's episodes pair with those of all seeds
+            plays = list(others.values()) if seed == SHARED else []
+        values += [(goals[key], key[0], seed) for key in sorted(goals) if any(key in play for play in plays)]
+    return values
+
+
+def write_report(folder: Path, seeds: Sequence[int], changed: Sequence[str] = ()) -> Path:
+    """Writes ``report.md``, ``goal.svg`` and the tables as CSV; returns the first.
 
     Args:
         folder: the directory of the study, with one evaluation for each seed and one of the references.
         seeds: the training seeds.
+        changed: what differs from the declared study, as text.
     """
     results = Results()
     names = [str(seed) for seed in seeds]
     for name in (SHARED, *names):
         results.add(folder / name)
-    goals, differences, times = _goals(results), _differences(results, names), _times(folder)
-    begin, turns, paired, minutes = _TEXTS
+    goals, losing, claims = _goals(results), _losing(results), _claims(results, names)
+    differences, times = _differences(results, names), times_sheet(folder)
+    begin, turns, lost, declared, paired, minutes = _TEXTS
+    parts: list[str | Sheet] = [begin.format(seeds=", ".join(names)), declared, claims, turns, goals, lost, losing]
+    if changed:
+        parts.insert(1, _CHANGED.format(changed=", ".join(f"`{item}`" for item in changed)))
     report = Report(
         name="report",
-        title="SmolLM2-135M: cloning, self-reinforcement and GRPO, decided over training seeds",
-        parts=[begin.format(seeds=", ".join(names)), goals, turns, differences, paired, METHOD, minutes, times],
-        sheets=[goals, differences, times],
+        title="SmolLM2-135M: clone, GRPO and relabelled clone, decided over training seeds and tasks",
+        parts=[*parts, paired, differences, METHOD, minutes, times],
+        sheets=[claims, goals, losing, differences, times],
         charts=lambda: {"goal": _chart(results)},
     )
     return report.write(folder, ("svg",), markdown=True)[0]
 
 
 _TEXTS = (
-    "SmolLM2-135M-Instruct on bargaining tasks with `brief` prompts, LoRA in bfloat16; training seeds {seeds}. GOAL, "
-    "from 0 to 10, on test tasks that no stage trained on, each in both seats, at temperature 0.7. No stage met "
-    "`boulware`.",
-    "Turns: own turns that were not an action or not allowed, of all own turns in the evaluation.",
-    "Differences are paired by training seed, task and seat. *over seeds* is the 95 % t-interval of the seeds' means, "
-    "which decides the verdict together with *p*: how another training seed would do, on these tasks. *p* is of the "
-    "t-test over seeds, adjusted for all differences of the table (Benjamini and Hochberg). A difference holds if its "
-    "interval does not hold 0 and p is below 0.05. *over tasks* is an interval for "
-    "these seeds and other tasks; it decides nothing, since it says nothing of another seed.",
+    "SmolLM2-135M-Instruct on bargaining tasks with `brief` prompts, LoRA; training seeds {seeds}. GOAL, "
+    "from 0 to 10, on test tasks that no stage trained on, each in one seat, at temperature 0.7.",
+    "Means, with intervals over tasks, these seeds fixed. Turns: own turns that were not an action or not allowed, of "
+    "all own turns with the partners that the policy has here.",
+    "Losing deals: deals that are worse for the policy than none, in percent of episodes. GOAL pays them like none.",
+    "The claims, declared before the study ran. *over seeds* is the 95 % t-interval of the seeds' means: the mean that "
+    "other training seeds would have, on these tasks and with these episodes of scripts, which all seeds share. "
+    "Against a script it is too narrow: the chance of its episodes is not counted. *over seeds and tasks* also says "
+    "how other tasks would come out, and counts that chance; ‡ takes training seeds for people. *p* is of the "
+    "two-sided t-test over seeds against 0 (or what the claim allows), adjusted for all rows of the table (Benjamini "
+    "and Hochberg). A claim holds, or its opposite does, if neither interval holds 0 (or what the claim allows) and p "
+    "is below 0.05.",
+    "Differences by partner in the same way, none of which was declared. All are paired by task and seat, and by "
+    "training seed if both policies were trained.",
     "Wall and processor minutes of all stages; seeds run side by side.",
+)
+
+
+_CHANGED = (
+    "**This is not the declared study**, from which these settings differ: {changed}. Its claims, and what *met* and "
+    "*never met* say of partners, are those of the declared study."
 )
 
 
 def _goals(results: Results) -> Sheet:
     rows: list[tuple[Value, ...]] = []
-    for policy, title in [*TITLES.items(), *((name, f"script `{name}`") for name in REFERENCES)]:
+    for policy, title in _policies():
         turns, failed = results.turns.get(policy, (0, 0))
         means = [results.mean(policy, partner) for partner in PARTNERS]
         rows.append((title, *means, failed / turns if turns else None))
-    columns = ("GOAL", *(f"{partner} ({how})" for partner, how in PARTNERS.items()), "turns not legal %")
+    columns = ("GOAL", *_partner_columns(), "turns not legal %")
     return Sheet("goal", columns, rows, formats={columns[-1]: show_percent})
 
 
-def _differences(results: Results, seeds: Sequence[str]) -> Sheet:
-    pairs = [(one, other, partner) for one, other in CLAIMS for partner in PARTNERS]
+def _losing(results: Results) -> Sheet:
     rows: list[tuple[Value, ...]] = []
-    means = [results.by_seed(*item, seeds) for item in pairs]
-    for item, own, p in zip(pairs, means, adjusted_p(means), strict=True):
-        one, other, partner = item
-        rows.append((f"{one} - {other}", partner, *decided(own, p), p, shown(own), results.difference(*item)))
-    columns = ("difference", "partner", "over seeds", "verdict", "p", "each seed", "over tasks")
-    return Sheet("differences", columns, rows, formats={"p": "{:.3f}".format})
+    for policy, title in _policies():
+        episodes = [results.losing.get((policy, partner)) for partner in PARTNERS]
+        rows.append((title, *(fmean(losing) if losing else None for losing in episodes)))
+    columns = _partner_columns()
+    return Sheet("losing", ("losing deals %", *columns), rows, formats=dict.fromkeys(columns, show_percent))
 
 
-def decided(means: Sequence[float], p: float | None = None) -> tuple[str, str]:
-    """Returns the interval over seeds as text, and the verdict that follows from it.
+def _policies() -> list[tuple[str, str]]:
+    return [*TITLES.items(), *((name, f"script `{name}`") for name in REFERENCES)]
+
+
+def _partner_columns() -> tuple[str, ...]:
+    return tuple(f"{partner} ({how})" for partner, how in PARTNERS.items())
+
+
+def _claims(results: Results, seeds: Sequence[str]) -> Sheet:
+    items = [(claim.text, claim.one, claim.other, claim.side, claim.margin) for claim in CLAIMS]
+    rows = _decisions(results, seeds, [item[1:] for item in items])
+    columns = ("claim", *_DECIDED)
+    return Sheet("claims", columns, [(item[0], *row) for item, row in zip(items, rows, strict=True)], formats=_FORMATS)
+
+
+def _differences(results: Results, seeds: Sequence[str]) -> Sheet:
+    items = [(one, other, partner, 0.0) for one, other in PAIRS for partner in PARTNERS]
+    items = [item for item in items if results.difference(*item[:3]) is not None]
+    names = [(f"{one} - {other}", partner) for one, other, partner, _ in items]
+    rows = [(*name, *row) for name, row in zip(names, _decisions(results, seeds, items), strict=True)]
+    return Sheet("differences", ("difference", "partner", *_DECIDED), rows, formats=_FORMATS)
+
+
+_DECIDED = ("over seeds", "verdict", "p", "each seed", "over seeds and tasks")
+_FORMATS = {"p": "{:.3f}".format}
+
+
+def _decisions(
+    results: Results, seeds: Sequence[str], items: Sequence[tuple[str, str, str, float]]
+) -> list[tuple[Value, ...]]:
+    """Returns the cells of :data:`_DECIDED` for each pair of policies, partner and margin."""
+    means = [results.by_seed(*item[:3], seeds) for item in items]
+    rows: list[tuple[Value, ...]] = []
+    for item, own, p in zip(items, means, adjusted_p(means, [item[3] for item in items]), strict=True):
+        crossed = results.difference(*item[:3])
+        interval, word = decided(own, p, item[3], crossed)
+        rows.append((interval, word, p, shown(own), crossed))
+    return rows
+
+
+def decided(
+    means: Sequence[float], p: float | None = None, margin: float = 0.0, crossed: Estimate | None = None
+) -> tuple[str, str]:
+    """Returns the interval over seeds as text, and the verdict that follows from both intervals.
 
     Args:
         means: the mean difference of each training seed.
-        p: the p that is adjusted for all differences of the table; ``None`` if the difference was declared before.
+        p: the p that is adjusted for all differences of the table; ``None`` if there is no other.
+        margin: how much worse the first policy may be.
+        crossed: the difference over seeds and tasks; ``None`` if only seeds decide.
     """
     if len(means) < 2:
         return "n/a", "open: two seeds or more decide"
     gain = over_seeds(means, gain_range("goal"))
-    return gain.text(), verdict(gain, p=p or 0.0)
+    word = verdict(gain, margin, p=p or 0.0)
+    if crossed is not None and not word.startswith("open") and _holds(crossed, -margin):
+        word = f"open: with other tasks {'it' if word == 'holds' else 'the opposite'} may not hold"
+    return gain.text(), word
 
 
-def adjusted_p(means: Sequence[Sequence[float]]) -> list[float | None]:
-    """Returns the p of each difference over seeds, adjusted for all of them; ``None`` with fewer than two seeds."""
-    several = [own for own in means if len(own) > 1]
-    tested = iter(p_values(several, [0.0] * len(several)))
+def _holds(interval: Estimate, value: float) -> bool:
+    """Whether the value is compatible with the estimate: in its interval, or there is none."""
+    return interval.low is None or interval.high is None or interval.low <= value <= interval.high
+
+
+def adjusted_p(means: Sequence[Sequence[float]], margins: Sequence[float] = ()) -> list[float | None]:
+    """Returns the p of each difference over seeds, adjusted for all of them; ``None`` with fewer than two seeds.
+
+    Args:
+        means: the seeds' means of each difference.
+        margins: how much worse the first policy of each may be; 0 by default.
+    """
+    several = [(own, margin) for own, margin in zip(means, margins or [0.0] * len(means), strict=True) if len(own) > 1]
+    tested = iter(p_values([own for own, _ in several], [margin for _, margin in several]))
     return [next(tested) if len(own) > 1 else None for own in means]
 
 
@@ -184,25 +346,12 @@ def shown(means: Sequence[float]) -> str:
     return ", ".join(map(show_number, means))
 
 
-def _times(folder: Path) -> Sheet:
-    """Minutes by stage, summed over seeds and over the runs of a study that was interrupted."""
-    sums: dict[str, list[float]] = {}
-    for _, line in read_lines(folder / TIMES):
-        record = decode_json(line)
-        item = sums.setdefault(record["stage"], [0.0, 0.0])
-        item[0] += record["seconds"] / 60
-        item[1] += record["cpu_seconds"] / 60
-    sums["all"] = [sum(item[0] for item in sums.values()), sum(item[1] for item in sums.values())]
-    one = "{:.1f}".format
-    rows = [(name, wall, processor) for name, (wall, processor) in sums.items()]
-    return Sheet("minutes", ("stage", "wall", "processor"), rows, formats={"wall": one, "processor": one})
-
-
 def _chart(results: Results) -> Figure:
     """GOAL of every stage and script with its interval, a panel for each partner."""
     panels = []
     for partner, how in PARTNERS.items():
         means = [(TITLES.get(name, name), results.mean(name, partner)) for name in (*TITLES, *REFERENCES)]
         lines = [(name.replace("`", ""), item) for name, item in means if item is not None]
-        panels.append(Panel("GOAL (scale 0 to 10)", lines, f"partner: {partner} ({how} in training)"))
+        if lines:
+            panels.append(Panel("GOAL (scale 0 to 10)", lines, f"partner: {partner} ({how} in training)"))
     return forest_chart(panels, "GOAL on test tasks")

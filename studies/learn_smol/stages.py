@@ -13,25 +13,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sotopia_env.foundation.errors import SotopiaError
+from studies.study import TIMES
 
 FOLDER = Path(__file__).parent
 SCRIPTS = FOLDER.parents[1] / "scripts"
 logger = logging.getLogger(__name__)
-TIMES, LOG = "times.jsonl", "log.txt"
-TRAINED = ("clone", "relabelled", "grpo")
-"""Directories of the trained models, in their order."""
-PARTNERS = ("linear", "conceder")
-"""The partners of the teacher's episodes and of the clone's own."""
+LOG = "log.txt"
+MET, NEVER_MET = ("conceder", "linear"), ("boulware", "tit-for-tat", "micro")
+"""The partners of the evaluation: those that GRPO met, and those that it never met."""
 SHARED, EVALUATION = "shared", "evaluation"
 """The directory that all seeds share, with test tasks and references; and that of an evaluation in each directory."""
 Overrides = Mapping[str, object]
 SHORT: Mapping[str, Overrides] = {
-    "tasks": {"given": "bargaining:n=2,seed=7"},
-    "bc": {"trainer.max_steps": 20},
-    "play": {"tasks.scenarios": 4},
-    "grpo": {"situations.count": 4, "trainer.max_steps": 1, "trainer.gradient_accumulation_steps": 4},
+    "tasks": {"given": "bargaining:n=24,seed=7"},
+    "bc": {"trainer.max_steps": 16},
+    "play": {"tasks.scenarios": 6},
+    "grpo": {
+        "situations.partners": ["conceder"],
+        "situations.count": 40,
+        "trainer.max_steps": 6,
+        "trainer.gradient_accumulation_steps": 16,  # four groups a step
+        "trainer.learning_rate": 2e-4,
+    },
+    "references": {"partners": ["conceder"]},
+    "evaluate": {"partners": ["conceder"]},
 }
-"""Settings of a run that only shows that the stages fit together, by file."""
+"""Settings of a short run of one seed and one partner, by file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +65,82 @@ class Stage:
 
 TASKS = Stage("generate_tasks", "tasks")
 """The stage that makes the test tasks, before all others."""
-REFERENCES = Stage("evaluate", "references")
-"""The stage that plays the base model and scripts on the test tasks, once for all seeds."""
+_BASE = "smol:format=brief,max_length=1500,max_tokens=64,temperature=0.7,constrained=on,name=base-constrained"
+REFERENCES = (
+    Stage("evaluate", "references"),
+    Stage("evaluate", "references", {"policies": [_BASE], "partners": list(MET)}),
+)
+"""The stages that play scripts and the base model on the test tasks, once for all seeds."""
 
 
-def seed_stages(seed: int) -> Iterator[Stage]:
-    """Yields the stages of one training seed, which decides training tasks, order of rows, adapter and sampling."""
-    for number, partner in enumerate(PARTNERS):
-        expert = {"partner": partner, "output": f"expert-{partner}", "tasks.families.seed": 1000 * seed + 10 * number}
-        yield Stage("collect", "expert", expert)
-    yield Stage("train_bc", "bc", {"trainer.seed": seed})
-    for number, partner in enumerate(PARTNERS, 1):
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a study of this kind may choose without another file.
+
+    Attributes:
+        teacher: the script that is cloned, and that answers in the clone's own states.
+        partners: the partners of the teacher's episodes and of the clone's own.
+        relabelled: whether the arm of the relabelled clone is trained, too.
+    """
+
+    teacher: str = "boulware"
+    partners: tuple[str, ...] = ("linear", "conceder")
+    relabelled: bool = True
+
+    @property
+    def changed(self) -> list[str]:
+        """What differs from the recipe of the declared study, as text."""
+        declared = Recipe()
+        changed = [f"teacher={self.teacher}"] if self.teacher != declared.teacher else []
+        return changed + ([f"partners={' '.join(self.partners)}"] if self.partners != declared.partners else [])
+
+    @property
+    def taught(self) -> list[Overrides]:
+        """The sources of rows from the teacher's episodes."""
+        return [{"run": f"expert-{partner}", "seats": [f"policy:{self.teacher}"]} for partner in self.partners]
+
+    @property
+    def own(self) -> list[Overrides]:
+        """The sources of rows from the learner's own episodes, before they are labelled."""
+        return [{"run": f"play-{partner}", "seats": ["policy:learner"], "scored": False} for partner in self.partners]
+
+
+def seed_stages(seed: int, recipe: Recipe | None = None) -> Iterator[Stage]:
+    """Yields the stages of one training seed, which decides training tasks, order of rows, adapter and sampling.
+
+    Args:
+        seed: the training seed.
+        recipe: the teacher and its partners; by default those of the declared study.
+    """
+    recipe = recipe or Recipe()
+    for number, partner in enumerate(recipe.partners):
+        expert = {"agent": recipe.teacher, "partner": partner, "output": f"expert-{partner}"}
+        yield Stage("collect", "expert", {**expert, "tasks.families.seed": 1000 * seed + 10 * number})
+    yield Stage("train_bc", "bc", {"data": recipe.taught, "trainer.seed": seed})
+    yield Stage("evaluate", "evaluate", {"policies": [evaluated("clone")], "partners": list(MET)})
+    yield Stage("train_grpo", "grpo", {"situations.task_seed": 1000 * seed + 5, "trainer.seed": seed})
+    yield Stage("evaluate", "evaluate", {"policies": [evaluated("grpo")]})
+    if recipe.relabelled:
+        yield from _relabelled(seed, recipe)
+
+
+def _relabelled(seed: int, recipe: Recipe) -> Iterator[Stage]:
+    """Yields the stages of the arm that is trained on the teacher's answers in the clone's own states."""
+    for number, partner in enumerate(recipe.partners, 1):
         own = {"partner": partner, "output": f"play-{partner}", "tasks.families.seed": 1000 * seed + 10 * number + 1}
         yield Stage("collect", "play", {**own, "play.seed": seed})
-    yield Stage("relabel", "relabel")
-    labelled = [{"run": f"play-{partner}", "labels": "labels/labels.jsonl", **_OWN} for partner in PARTNERS]
-    again = {"start_from": "clone", "output": "relabelled", "data": labelled, "trainer.seed": 10 * seed}
+    yield Stage("relabel", "relabel", {"teacher": recipe.teacher, "data": recipe.own})
+    # DAgger (Ross, Gordon and Bagnell, 2011): the labels join everything that the teacher has said so far.
+    labelled = [{**source, "labels": "labels/labels.jsonl"} for source in recipe.own]
+    data = [*recipe.taught, *labelled]
+    again = {"start_from": "clone", "output": "relabelled", "data": data, "trainer.seed": 10 * seed}
     yield Stage("train_bc", "bc", {**again, "trainer.learning_rate": 5e-4, "trainer.max_steps": 18})
-    # Evaluated before GRPO, too, so that most results are there if it is interrupted.
-    yield Stage("evaluate", "evaluate", {"policies": [evaluated(name) for name in TRAINED[:-1]]})
-    yield Stage("train_grpo", "grpo", {"situations.task_seed": 1000 * seed + 3, "trainer.seed": seed})
-    yield Stage("evaluate", "evaluate", {"policies": [evaluated(name) for name in TRAINED]})
-
-
-_OWN: Mapping[str, object] = {"seats": ["policy:learner"], "scored": False}
-"""The learner's seats of its own episodes, as a source of rows."""
+    yield Stage("evaluate", "evaluate", {"policies": [evaluated("relabelled")], "partners": list(MET)})
 
 
 def evaluated(directory: str) -> str:
     """Returns the name of a trained model in the evaluation."""
-    return f"./{directory}:temperature=0.7,dtype=bfloat16,constrained=off,name={directory}"
+    return f"./{directory}:temperature=0.7,constrained=off,name={directory}"
 
 
 class Study:
@@ -97,15 +150,17 @@ class Study:
         out: the directory, with one of each seed and :data:`SHARED`; and :data:`TIMES`, a line for each stage.
     """
 
-    def __init__(self, out: Path, changes: Mapping[str, Overrides] | None = None) -> None:
+    def __init__(self, out: Path, changes: Mapping[str, Overrides] | None = None, threads: int = 1) -> None:
         """Creates the study in ``out``.
 
         Args:
             out: the directory.
             changes: settings that replace those of stages, by the name of their YAML file, such as :data:`SHORT`.
+            threads: the number of threads of each stage, unless ``OMP_NUM_THREADS`` is set.
         """
         self.out = out.resolve()
         self._changes = changes or {}
+        self._threads = threads
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def run(self, stage: Stage, name: str) -> None:
@@ -118,7 +173,7 @@ class Study:
         """
         folder, began = self.out / name, time.monotonic()
         folder.mkdir(parents=True, exist_ok=True)
-        environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPTS.parent), **os.environ}
+        environment = {"OMP_NUM_THREADS": str(self._threads), "PYTHONPATH": str(SCRIPTS.parent), **os.environ}
         command = stage.command(self._changes.get(stage.config, {}))
         with (folder / LOG).open("ab") as log:
             process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)

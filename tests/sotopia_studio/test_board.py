@@ -23,7 +23,7 @@ from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.plan import all_matchups
 from tests.sotopia_studio.studio import Studio, running
 from tests.sotopia_studio.test_keyboard import press, tab_to
-from tests.sotopia_studio.test_seat_in_view import SIZES, in_view, say
+from tests.sotopia_studio.test_seat_in_view import SIZES, expect_in_view, say
 
 PLAY = {
     "kind": "play",
@@ -36,6 +36,14 @@ PLAY = {
     "repeats": 2,
     "adviser": "conceder",
 }
+
+
+HELP = {
+    "name": "help",
+    "varies": "assistance",
+    "levels": [{"name": "alone", "value": "none"}, {"name": "helped", "value": "propose"}],
+}
+"""A factor of two conditions."""
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +72,7 @@ def join(studio: Studio, name: str, size: str = "desk") -> Page:
 
 
 def test_the_board_follows_the_people(studio: Studio) -> None:
-    levels = [{"name": "alone", "value": "none"}, {"name": "helped", "value": "propose"}]
-    open_study(studio, **PLAY, name="table-talk", factors=[{"name": "help", "varies": "assistance", "levels": levels}])
+    open_study(studio, **PLAY, name="table-talk", factors=[HELP])
     board = studio.page()
     board.goto(f"{studio.address}/studies/table-talk")
     expect(board.get_by_text("Nobody yet")).to_be_visible()
@@ -98,6 +105,23 @@ def test_the_board_follows_the_people(studio: Studio) -> None:
     press(board, board.get_by_role("link", name="All its conversations"))
     expect(board).to_have_url(re.compile(r"/episodes\?tag=study"))
     expect(board.locator("tbody tr")).to_have_count(2)
+
+
+def test_a_link_keeps_the_focus_when_rows_change_places(studio: Studio) -> None:
+    open_study(studio, **PLAY, name="places", factors=[HELP])
+    board = studio.page()
+    board.goto(f"{studio.address}/studies/places")
+    first, _ = join(studio, "places"), join(studio, "places", "phone")
+    people = board.get_by_role("region", name="People")
+    expect(people.get_by_role("link")).to_have_count(2)
+    second = people.get_by_role("link").nth(1)
+    address = second.get_attribute("href")
+    tab_to(board, second)
+    first.get_by_text("Leave", exact=True).click()
+    first.get_by_role("button", name="Leave the conversation").click()
+    first.get_by_role("link", name="Go on").click()
+    expect(people.get_by_role("row").last).to_contain_text("done")  # those who have finished are below the others
+    expect(people.locator(f'a[href="{address}"]')).to_be_focused()
 
 
 def test_one_stream_serves_two_researchers_and_a_reload_and_no_participant(studio: Studio) -> None:
@@ -198,7 +222,7 @@ def test_agreement_is_a_page_with_tables_intervals_and_a_picture(studio: Studio)
     picture = page.locator("figure img").first
     picture.scroll_into_view_if_needed()
     expect(picture).to_have_js_property("complete", True)
-    assert picture.evaluate("image => image.naturalWidth") > 200
+    page.wait_for_function("image => image.naturalWidth > 200", arg=picture.element_handle())
     cells = page.locator("tr", has_text="goal").get_by_role("cell").all_inner_texts()
     assert any(re.fullmatch(r"-?\d\.\d\d \[-?\d\.\d\d, \d\.\d\d\]", cell) for cell in cells), cells
     for size in SIZES:
@@ -215,18 +239,18 @@ def test_an_assistant_beside_the_form(studio: Studio, size: str) -> None:
     expect(words).to_have_value("")  # nothing is filled in by itself
     say(page, "Let me think.")
     expect(page.locator(".turn")).to_have_count(2)
-    assert in_view(page)
+    expect_in_view(page)
     expect(put).to_be_visible()
     press(page, put)
     expect(page.get_by_label("make an offer")).to_be_checked()
     expect(words).not_to_have_value("")
     expect(page.locator(".composer .worth").first).to_contain_text("to you")
     assert size == "phone" or apart(page)
-    assert in_view(page)
+    expect_in_view(page)
     studio.check(page)
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".turn")).to_have_count(4)
-    assert in_view(page)
+    expect_in_view(page)
 
 
 def apart(page: Page) -> bool:
@@ -257,7 +281,7 @@ def test_an_assistant_acts_until_the_person_takes_over(studio: Studio, size: str
     expect(panel).to_contain_text("You act yourself now")
     say(page, "From here on it is me.")
     expect(page.locator(".turn")).to_have_count(4)
-    assert in_view(page)
+    expect_in_view(page)
     assert apart(page)
     panel.get_by_role("button", name="Let the assistant act").click()
     expect(page.get_by_label("Your words")).to_be_hidden()

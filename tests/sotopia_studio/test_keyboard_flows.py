@@ -16,7 +16,7 @@ from tests.sotopia_env.chat_model.server import LoopbackServer
 from tests.sotopia_env.writing.test_simulation import simulation
 from tests.sotopia_studio.studio import Studio, running
 from tests.sotopia_studio.test_keyboard import join, open_study, press, tab_to, write
-from tests.sotopia_studio.test_seat_in_view import in_view, seated
+from tests.sotopia_studio.test_seat_in_view import expect_in_view, seated
 
 PLAY = {
     "kind": "play",
@@ -50,7 +50,7 @@ def test_a_seat_from_the_briefing_to_the_end(studio: Studio, size: str) -> None:
         press(page, page.get_by_role("button", name="Send"))
         expect(page.locator(".turn")).to_have_count(2 * exchange + 2)
         expect(page.get_by_label("Your words")).to_be_focused()
-        assert in_view(page), exchange
+        expect_in_view(page)
     press(page, briefing.locator("> summary"))
     expect(goal).to_be_visible()
     page.keyboard.press("Enter")

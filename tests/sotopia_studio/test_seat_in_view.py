@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, TimeoutError, expect
 
 from sotopia_env import naming
 from sotopia_env.world import Action, Rules
@@ -34,19 +34,25 @@ def seated(studio: Studio, size: str, turns: int = 40, **changes: Any) -> tuple[
     return page, episode
 
 
-def in_view(page: Page) -> bool:
-    """Whether all of the newest turn is in the window, and nothing lies over it."""
-    return bool(
-        page.locator(".turn").last.evaluate(
-            """turn => {
-              const box = turn.getBoundingClientRect();
-              const composer = document.querySelector(".composer").getBoundingClientRect();
-              const over = [box.top + 2, box.bottom - 2].every(
-                (y) => turn.contains(document.elementFromPoint(box.left + box.width / 2, y)));
-              return over && box.top >= 0 && box.bottom <= Math.min(composer.top, window.innerHeight);
-            }"""
-        )
-    )
+def expect_in_view(page: Page) -> None:
+    """Waits until all of the newest turn is in the window and nothing lies over it; fails where that does not come."""
+    places = """() => {
+      const turn = [...document.querySelectorAll(".turn")].at(-1), box = turn.getBoundingClientRect();
+      const composer = document.querySelector(".composer").getBoundingClientRect();
+      const over = [box.top + 2, box.bottom - 2].map(
+        (y) => document.elementFromPoint(box.left + box.width / 2, y));
+      const inside = box.top >= 0 && box.bottom <= Math.min(composer.top, window.innerHeight);
+      return {
+        seen: inside && over.every((element) => turn.contains(element)),
+        turn: [box.top, box.bottom], composer: composer.top,
+        scrolled: [document.querySelector(".talk").scrollTop, scrollY],
+        over: over.map((element) => element?.outerHTML.slice(0, 80)),
+      };
+    }"""
+    try:  # a page is swapped first and scrolled then: a test may look between the two
+        page.wait_for_function(f"({places})().seen", timeout=5_000)
+    except TimeoutError:
+        raise AssertionError(page.evaluate(places)) from None
 
 
 def say(page: Page, words: str) -> None:
@@ -63,24 +69,24 @@ def test_the_newest_words_are_in_view_after_every_turn(studio: Studio, size: str
             page.get_by_label("make an offer").check()
             page.get_by_role("spinbutton").fill(str(99 + exchange))
             expect(page.locator(".composer .worth")).to_contain_text("to you")
-            assert in_view(page)
+            expect_in_view(page)
         say(page, f"This is what I have to say in exchange {exchange}, in a few more words than necessary.")
         expect(page.locator(".turn")).to_have_count(2 * exchange + 2)
         expect(page.get_by_label("Your words")).to_have_value("")
-        assert in_view(page), exchange
+        expect_in_view(page)
         page.emulate_media(color_scheme="dark" if exchange % 2 else "light")
     assert page.evaluate("window.stays")  # nothing was loaded anew
     # The person acts on another device: the turn that arrives is in view, and so it is after the way back.
     studio.act(episode, Action(ActionType.SPEAK, "From my other device."), 12)
     expect(page.locator(".turn")).to_have_count(14)
-    assert in_view(page)
+    expect_in_view(page)
     page.get_by_label("Your words").fill("Half a sent")
     page.wait_for_timeout(1_000)  # the draft is kept after a pause in typing
     page.goto(f"{studio.address}/scenarios")
     page.go_back()
     expect(page.locator(".turn")).to_have_count(14)
     expect(page.get_by_label("Your words")).to_have_value("Half a sent")
-    assert in_view(page)
+    expect_in_view(page)
     studio.check(page)
 
 
@@ -123,7 +129,7 @@ def test_worths_are_pictures_and_tables_while_the_person_chooses(studio: Studio,
     expect(composer.locator(".total")).to_be_in_viewport(ratio=1)
     say(page, "Two of each for me.")
     expect(page.locator(".turn")).to_have_count(2)
-    assert in_view(page)
+    expect_in_view(page)
     board = page.get_by_role("region", name="On the table")
     offers = board.get_by_role("row", name="in all")
     assert offers.count() >= 1

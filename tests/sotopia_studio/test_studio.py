@@ -156,7 +156,8 @@ def test_a_run_is_started_followed_and_compared(studio: Studio) -> None:
     expect(page.get_by_role("table").first).to_contain_text("boulware")
     chart = page.get_by_role("img").first
     expect(chart).to_be_visible()
-    assert chart.evaluate("image => image.naturalWidth") > 0
+    # It has its size, and so is visible, before it is loaded.
+    page.wait_for_function("image => image.naturalWidth > 0", arg=chart.element_handle())
     studio.check(page)
 
 

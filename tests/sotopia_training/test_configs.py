@@ -5,16 +5,27 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from sotopia_training.commands import STAGES, run_stage
+from sotopia_training.fitting import behavior_cloning, loop
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
+from sotopia_training.grpo import settings as grpo_settings
 from sotopia_training.grpo.settings import GRPOSettings, check
+from sotopia_training.reward import model as reward_model
 from sotopia_training.stage.script import run_script
 
 from sotopia_env.foundation.settings import read_settings
 
 ROOT = Path(__file__).parents[2]
 STAGE_FILES = sorted((ROOT / "configs").glob("*.yaml"))
+TRAINING = [path for path in STAGE_FILES if re.match("(bc|sr|rm|grpo)_", path.stem)]
+ARGUMENTS = {
+    "bc": behavior_cloning.trainer_arguments,
+    "sr": behavior_cloning.trainer_arguments,
+    "rm": reward_model.trainer_arguments,
+    "grpo": grpo_settings.trainer_arguments,
+}
 ACCELERATE = sorted((ROOT / "configs" / "accelerate").glob("*.yaml"))
 COMMAND = re.compile(r"# (?:[A-Z_]+=\S+ )?sotopia train ([\w-]+) --config (\w+)")
 
@@ -125,6 +136,32 @@ def test_grpo_has_the_papers_settings(model):
     assert [one.trainer[name] for name in ("loss_type", "scale_rewards", "beta")] == ["grpo", "group", 0.04]
     assert (one.mode, one.reference, one.start_from) == ("single-turn", "start", cloned.output)
     assert cloned.prompt.max_length == 4096
+
+
+@pytest.mark.parametrize("path", TRAINING, ids=lambda path: path.stem)
+def test_the_first_step_of_a_configuration_has_a_learning_rate(path):
+    """That of transformers has none, with any warm-up."""
+    from transformers import TrainerControl, TrainerState, get_scheduler
+
+    name, _ = named_in(path)
+    settings = read_settings(path, STAGES[name]().settings)
+    arguments = ARGUMENTS[name](settings)
+    for steps in (10, 1000):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=arguments.learning_rate)
+        warmup = arguments.get_warmup_steps(steps)
+        schedule = get_scheduler(arguments.lr_scheduler_type, optimizer, warmup, steps)
+        for callback in loop._callbacks(settings):
+            state = TrainerState(max_steps=steps)
+            callback.on_train_begin(arguments, state, TrainerControl(), optimizer=optimizer, lr_scheduler=schedule)
+        # Of a warm-up of n steps, the first has an n-th of the rate.
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(arguments.learning_rate / max(1, warmup))
+
+
+@pytest.mark.parametrize("path", [path for path in STAGE_FILES if "grpo" in path.stem], ids=lambda path: path.stem)
+def test_rewards_of_whole_episodes_are_not_divided_by_their_spread(path):
+    """Single-turn GRPO is the papers', which divides them; docs/training-grpo.md says both."""
+    settings = read_settings(path, GRPOSettings)
+    assert settings.trainer["scale_rewards"] == ("group" if settings.mode == "single-turn" else "none")
 
 
 @pytest.mark.parametrize("path", ACCELERATE, ids=lambda path: path.stem)

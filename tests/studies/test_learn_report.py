@@ -108,6 +108,12 @@ def test_p_values_are_those_of_a_t_test_adjusted_by_benjamini_and_hochberg():
     assert p_values([(0.4, 0.5, 0.6)], [0.5]) == pytest.approx([0.00332], rel=1e-2)
 
 
+def test_seeds_with_equal_means_are_no_evidence_and_do_not_lower_other_p_values():
+    one, other = p_values([(0.5, 0.5, 0.5), (0.4, 0.5, 0.6)], [0, 0])
+    assert one == 1
+    assert other == pytest.approx(2 * 0.01307, rel=1e-3)
+
+
 RISES, FALLS = Interval(0.2, 0.1, 0.3), Interval(-0.2, -0.3, -0.1)
 
 

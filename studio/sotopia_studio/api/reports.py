@@ -147,6 +147,13 @@ async def compare_chart(
     return await chart_of(await compared(parts, query), query.chart, form)
 
 
+async def chart_sizes(report: Report | None) -> dict[str, tuple[int, int]]:
+    """Returns the charts of a report by name: width and height in CSS pixels, for which a page leaves room."""
+    charts = {} if report is None else await asyncio.to_thread(report.charts)
+    inches = {name: figure.get_size_inches() for name, figure in charts.items()}
+    return {name: (round(96 * width), round(96 * height)) for name, (width, height) in inches.items()}
+
+
 async def chart_of(report: Report, name: str, form: Literal["svg", "png"]) -> Response:
     """Returns a chart of a report, the first one without a name.
 

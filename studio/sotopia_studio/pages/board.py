@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
@@ -16,7 +15,7 @@ from sotopia_env.foundation.errors import SotopiaError
 from sotopia_env.reports.sheet import Report
 from sotopia_studio.answers import status_of
 from sotopia_studio.api import studies as api
-from sotopia_studio.api.reports import chart_of
+from sotopia_studio.api.reports import chart_of, chart_sizes
 from sotopia_studio.auth import Reader
 from sotopia_studio.context import Services, ServicesDep
 from sotopia_studio.pages.rendering import fragment, render
@@ -81,7 +80,7 @@ async def agreement(request: Request, parts: ServicesDep, _: Reader, name: str) 
         study=study,
         problem=problem,
         parts=[] if report is None else [part for part in report.parts if part],
-        charts=[] if report is None else list(await asyncio.to_thread(report.charts)),
+        charts=await chart_sizes(report),
     )
 
 

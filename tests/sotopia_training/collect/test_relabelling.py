@@ -3,14 +3,18 @@
 import json
 
 import pytest
-from sotopia_training.collect.relabelling import LABELS, RelabellingSettings, run
+from sotopia_training.collect import relabelling
+from sotopia_training.collect.relabelling import LABELS, RelabellingSettings, make_teacher, run
 from sotopia_training.data.agreement import move_match
 from sotopia_training.data.samples import RowMaker
 from sotopia_training.data.sources import SourceSettings, source_rows
 
 from sotopia_env.foundation.errors import DamagedRecordError, InvalidValueError, UnknownNameError
 from sotopia_env.outcomes import Move, MoveKind
+from sotopia_env.policies import BestOfNPolicy, LLMPolicy
+from sotopia_env.policies.combined.best_of_n import OfferWorth
 from sotopia_env.tasks import FAMILIES, generate, starter_tasks
+from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.action import Action, ActionType
 from sotopia_env.world.episode import Generation, write_episodes
 from tests.errors import raises
@@ -79,6 +83,15 @@ def test_a_teacher_that_cannot_label_is_refused_before_a_file_is_written(
         relabelled(expert_run, teacher, tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("combined", [lambda policy: policy, lambda policy: BestOfNPolicy(policy, 2, OfferWorth())])
+def test_a_model_of_a_plug_in_is_no_teacher(combined, monkeypatch):
+    """Its name has no slash, as `smol`."""
+    model = LLMPolicy(ScriptedChatModel([]))
+    monkeypatch.setattr(relabelling, "make_policy", lambda spec: combined(model))
+    with raises(InvalidValueError, field="teacher", got="smol"):
+        make_teacher("smol")
 
 
 def test_tasks_without_a_script_are_refused_in_one_sentence(tmp_path):

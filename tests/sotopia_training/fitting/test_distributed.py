@@ -1,6 +1,7 @@
 """Two processes of one stage, which must really be two."""
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -11,8 +12,12 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from sotopia_training.fitting import behavior_cloning
+from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
 
+from sotopia_env.foundation.settings import settings_of
 from tests.sotopia_training.conftest import BRIEF
+from tests.sotopia_training.test_killed_stages import rewarding, single_turn
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,6 +76,16 @@ def two_processes(launchers, script, settings, folder):
     return figures, log
 
 
+def losses(figures):
+    return [entry["loss"] for entry in figures["log"] if "loss" in entry]
+
+
+def is_complete(output):
+    """Whether a stage has its model and its figures, and nothing unfinished beside them."""
+    whole = all((output / name).is_file() for name in ("done.json", "model/model.safetensors", "model/config.json"))
+    return whole and not list(output.glob("*unfinished*"))
+
+
 def cloning(tiny_model, expert_run, output):
     return {
         "model": {"base": str(tiny_model), "lora": None},
@@ -96,7 +111,29 @@ def test_two_nodes_clone_together_on_rows_that_one_process_prepares(tiny_model, 
     figures, log = two_processes(two_nodes(), "train_bc.py", settings, tmp_path)
     assert figures["log"][-1]["epoch"] == 2 / 60  # 240 rows in batches of two on two processes: half the steps of one
     assert log.count("rows: {") == 1  # one process prepares, and one speaks
-    assert (tmp_path / "bc" / "model" / "model.safetensors").is_file()
+    assert is_complete(tmp_path / "bc")
+    alone = cloning(tiny_model, expert_run, tmp_path / "alone")
+    alone["trainer"]["per_device_train_batch_size"] = 4  # the rows of a step, in two processes or one
+    one = behavior_cloning.run(settings_of(alone, BehaviorCloningSettings, "test"))
+    assert losses(figures) == pytest.approx(losses(one), rel=1e-4)
+
+
+@pytest.mark.slow("trains in two processes")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("script", "make"),
+    [
+        pytest.param("train_rm.py", rewarding, id="rm"),
+        pytest.param("train_grpo.py", single_turn, id="grpo single-turn"),
+    ],
+)
+def test_two_processes_of_accelerate_train_together_over_gloo(script, make, request, tmp_path):
+    settings = make(request.getfixturevalue, tmp_path)
+    settings["trainer"] |= {"max_steps": 2, "save_steps": 2, "logging_steps": 1}
+    figures, _ = two_processes(two_of_accelerate(), script, {**settings, "output": str(tmp_path / "out")}, tmp_path)
+    assert len(losses(figures)) == 2
+    assert all(math.isfinite(loss) for loss in losses(figures))
+    assert is_complete(tmp_path / "out")
 
 
 @pytest.mark.parametrize("source", ["flags", "MULTI_CPU"])

@@ -1,4 +1,7 @@
-"""4 bit on a CPU: gradients after sampling, resumption, and merging into full weights."""
+"""4 bit on a CPU: gradients after sampling, resumption, merging into full weights, and play."""
+
+import asyncio
+import shutil
 
 import pytest
 import torch
@@ -6,10 +9,17 @@ from peft import PeftConfig, PeftModel, get_peft_model
 from sotopia_training.data.sources import SourceSettings
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings, run
 from sotopia_training.fitting.loop import load_for_training
+from sotopia_training.models.generation import BatchedGenerator, Sampling
 from sotopia_training.models.loading import load_causal_lm
+from sotopia_training.models.tokenizers import answer_text, prompt_ids
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.settings import LoraSettings, ModelSettings
 
+from sotopia_env import Table, naming, tasks
+from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.policies.agent_prompt import AgentPrompt
+from sotopia_env.world import Rules
+from tests.errors import raises
 from tests.sotopia_training.conftest import SHORT, StoppedError, killed_after
 
 pytest.importorskip("bitsandbytes")
@@ -81,6 +91,23 @@ def test_a_resumed_stage_has_the_losses_of_one_that_was_not(whole, tiny_model, e
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+def test_a_stage_continued_on_other_weights_is_refused(tiny_model, expert_run, tmp_path, monkeypatch):
+    """A checkpoint has no base in it, so adapters of the old base would be trained further on the new one."""
+    base = tmp_path / "base"
+    shutil.copytree(tiny_model, base)
+    settings = cloning(base, expert_run, tmp_path / "broken")
+    with monkeypatch.context() as patch:
+        killed_after(patch, 3)
+        with pytest.raises(StoppedError):
+            run(settings)
+    model = load_causal_lm(ModelSettings(base=str(base)))
+    with torch.no_grad():
+        model.model.embed_tokens.weight[0] += 1
+    model.save_pretrained(base)
+    with raises(InvalidValueError, field="start.base", file="broken"):
+        run(settings)
+
+
 def load(path):
     """The trained model as it plays: its base in 4 bit."""
     model = StageDirectory(path, "", None).model
@@ -100,3 +127,23 @@ def test_an_adapter_of_a_four_bit_base_merges_into_full_weights(whole, tiny_mode
     torch.testing.assert_close(merged, expected, atol=1e-4, rtol=0)
     difference = (quantised - expected).abs().mean() / expected.abs().mean()
     assert 0 < difference < 0.3  # of the quantisation
+
+
+def test_a_trained_adapter_plays_over_the_four_bit_base_that_it_was_trained_on(whole):
+    """``quantization=nf4`` is an option of a directory in a seat."""
+    options = "quantization=nf4,dtype=float32,temperature=0,constrained=off,max_tokens=24"
+    policy = naming.make_policy(f"{whole}:{options}")
+    (task,) = tasks.generate("bargaining", 1, seed=3)
+    table = Table(task, Rules(max_turns=2, worths=False), seed=3)
+    ids = prompt_ids(policy.model.tokenizer, AgentPrompt("brief").messages(table.observe("agent_0")))
+    asyncio.run(table.play({"agent_0": policy, "agent_1": naming.make_policy("linear")}))
+    generation = table.episode().turns[0].generation
+    generator = BatchedGenerator(load(whole).eval(), policy.model.tokenizer, Sampling(24, 0.0))
+    (sampled,) = generator.generate([ids], [0])
+    expected = sampled.ids[:-1] if sampled.finished else sampled.ids
+    assert generation.text == answer_text(policy.model.tokenizer, expected)
+    assert policy.parameters["model_parameters"]["quantization"] == "nf4"
+    assert policy.model.features()[0][2].endswith(", nf4 (float32) on cpu")
+    loaded = policy.model.model.load()
+    layers = {type(m.get_base_layer()).__name__ for m in loaded.modules() if hasattr(m, "lora_A")}
+    assert layers == {"Linear4bit"}

@@ -85,6 +85,17 @@ def test_contradictions_are_refused_before_anything_is_loaded(more, fields):
         check(multi_turn_settings(**more))
 
 
+@pytest.mark.parametrize("more", [{"num_iterations": 2}, {"steps_per_generation": 8}])
+def test_no_checkpoint_is_between_two_generations(more):
+    """New answers every second step: TRL forgets the answers that it has not trained on yet."""
+    batches = {"per_device_train_batch_size": 4, "num_generations": 4, "gradient_accumulation_steps": 4, **more}
+    saved = {"save_strategy": "steps", "save_steps": 3}
+    with raises(InvalidValueError, field="trainer.save_steps", got=3):
+        trainer_arguments(multi_turn_settings(trainer=batches | saved))
+    for fitting in ({"save_steps": 4}, {"save_strategy": "epoch"}):
+        assert trainer_arguments(multi_turn_settings(trainer=batches | saved | fitting)).num_generations == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "settings"),
     [

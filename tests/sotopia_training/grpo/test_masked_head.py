@@ -81,7 +81,8 @@ def test_the_learner_and_the_sampler_have_equal_log_probabilities(
     if gives_up:
         limits, build = llguidance.LLParserLimits(step_lexer_fuel=60), llguidance.LLMatcher
         monkeypatch.setattr(constraints, "_new_matcher", lambda t, g: build(t, g, log_level=0, limits=limits))
-    run(cloned, tmp_path, max_steps=1, steps_per_generation=2, per_device_train_batch_size=4, temperature=0.7)
+    batches = {"steps_per_generation": 2, "per_device_train_batch_size": 4, "save_strategy": "no"}
+    run(cloned, tmp_path, max_steps=1, temperature=0.7, **batches)
     assert any(answer.unconstrained for answer in sampled.values()) == gives_up
     old, first = computed[0], computed[-1]  # all rows before the step; those of the first batch in it
     assert (len(old), len(first)) == (8, 4)

@@ -11,13 +11,14 @@ from sotopia_training.grpo.self_play import SelfPlay
 from sotopia_training.grpo.settings import GRPOSettings
 from sotopia_training.grpo.situations import SituationSettings, situations
 
-from sotopia_env.foundation.errors import InvalidValueError
+from sotopia_env.foundation.errors import InvalidValueError, UnknownNameError
 from sotopia_env.foundation.settings import read_settings, settings_of
 from sotopia_env.naming import make_policy
 from sotopia_env.naming.seats import role_of
 from sotopia_env.tasks import generate
 from tests.errors import raises
 from tests.sotopia_training.conftest import SHORT, StoppedError, killed_after
+from tests.sotopia_training.grpo.grpo_settings import situated
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 PAST = ({"policy": "past", "share": 1},)
@@ -182,6 +183,21 @@ def test_settings_of_earlier_versions_are_read_in_the_present_form():
     assert settings_of(
         {"partners": ["linear"], "self_play": None, "both_seats": True}, SituationSettings, "c.yaml"
     ) == (SituationSettings(partners=("linear",)))
+
+
+@pytest.mark.parametrize(
+    ("partner", "failure", "fields"),
+    [
+        ("concedr", UnknownNameError, {"nearest": "conceder"}),
+        ("./runs/none", InvalidValueError, {"got": "./runs/none"}),
+        ("linear:horizn=3", UnknownNameError, {"nearest": "horizon"}),
+    ],
+)
+def test_an_unknown_partner_of_a_ladder_is_named_with_its_setting(partner, failure, fields):
+    rungs = [{"policy": "linear", "share": 0.5}, {"policy": partner, "share": 0.5}]
+    with raises(failure, **fields) as caught:
+        situations(situated(partners=rungs))
+    assert caught.value.field.startswith("partners.")
 
 
 def test_a_policy_is_trained_against_itself_and_a_killed_run_continues_as_an_unbroken_one(

@@ -168,7 +168,7 @@ def test_partners_may_be_past_selves_and_frozen_models(tiny_model, tokenizer):
         [itself], lambda prompts: (answers, None)
     )
     assert len(episode.table.state.turns) == 2, episode.failure
-    with raises(InvalidValueError, field="api_base"):
+    with raises(InvalidValueError, field="partners.api_base"):
         situations(SituationSettings(partners=("local/frozen",), **options))
     access = ModelOptions(api_base="http://127.0.0.1:9/v1")
     (served,) = situations(SituationSettings(partners=("local/frozen",), **options), models=ModelPool(access))

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from sotopia_training.models import loading
+from sotopia_training.models import gguf_files, loading
 from sotopia_training.models.gguf_files import converted
 from sotopia_training.models.loading import load_causal_lm
 from sotopia_training.models.tokenizers import load_tokenizer, prompt_ids
@@ -190,6 +190,29 @@ def test_a_gguf_file_that_cannot_be_read_leaves_nothing_behind(tmp_path, monkeyp
         naming.make_policy(f"{tmp_path}/")
 
 
+@pytest.mark.parametrize("size", [0, 6, 30, 300, 2900])
+def test_a_gguf_file_of_which_a_part_was_downloaded_is_refused_in_one_sentence(tmp_path, monkeypatch, capsys, size):
+    """Its readers raise struct.error, ValueError, IndexError and others, and print a table of the missing weights."""
+    monkeypatch.setenv("SOTOPIA_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "m.gguf"
+    write_gguf(file, "F32")
+    file.write_bytes(file.read_bytes()[:size])
+    with raises(InvalidValueError, file="m.gguf") as caught:
+        converted(file)
+    assert "\n" not in str(caught.value)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_conversion_prints_nothing_without_a_terminal(tmp_path, monkeypatch, capfd):
+    """Missing weights are an error in one sentence, not also transformers' table."""
+    monkeypatch.setenv("SOTOPIA_CACHE", str(tmp_path / "cache"))
+    write_gguf(tmp_path / "m.gguf", "F32")
+    with raises(InvalidValueError, file="m.gguf"):
+        converted(tmp_path / "m.gguf")
+    output = capfd.readouterr()
+    assert (output.out, output.err) == ("", "")
+
+
 def test_without_torch_the_extra_that_brings_it_is_named(directory, monkeypatch):
     directory()
     find_spec = loading.importlib.util.find_spec
@@ -203,3 +226,24 @@ def test_a_policy_file_of_another_format_is_refused(directory):
     (own / "sotopia_policy.json").write_text(json.dumps({"prompt": {"format": "verse"}}))
     with raises(InvalidValueError, field="format", got="verse"):
         naming.make_policy("./bc")
+
+
+def test_a_conversion_that_does_not_end_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOTOPIA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf_files, "LIMIT", 0.05)  # less than the process needs to begin
+    write_gguf(tmp_path / "m.gguf", "F32")
+    with raises(InvalidValueError, file="m.gguf") as caught:
+        converted(tmp_path / "m.gguf")
+    assert "safetensors" in str(caught.value)
+    assert not list((tmp_path / "cache").glob("*"))
+
+
+def test_a_conversion_that_is_killed_says_that_memory_may_have_run_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("SOTOPIA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf_files.sys, "executable", str(tmp_path / "python"))
+    (tmp_path / "python").write_text("#!/bin/sh\nkill -9 $$\n")
+    (tmp_path / "python").chmod(0o755)
+    write_gguf(tmp_path / "m.gguf", "F32")
+    with pytest.raises(MemoryError, match=r"m\.gguf"):
+        converted(tmp_path / "m.gguf")
+    assert not list((tmp_path / "cache").glob("*"))

@@ -50,6 +50,24 @@ def test_the_same_stage_is_opened_again_and_another_is_refused(tmp_path):
         stage(tmp_path / "s", name="other").open()
 
 
+def test_training_that_started_from_other_weights_is_refused_once_it_has_output(tmp_path):
+    """The settings name a path, at which other weights may lie when the stage is continued."""
+    stage(tmp_path).open({"base": "one"})
+    stage(tmp_path).open({"base": "two"})
+    (tmp_path / "rows.jsonl").write_text("{}")
+    stage(tmp_path).open({"base": "two", "adapter": "three"})
+    stage(tmp_path).open()  # looks only for figures
+    with raises(
+        InvalidValueError,
+        field="start.base",
+        expected="two",
+        got="four",
+        hint="put the earlier weights back, or choose another output",
+    ):
+        stage(tmp_path).open({"base": "four"})
+    assert json.loads((tmp_path / "stage.json").read_text())["start"] == {"base": "two", "adapter": "three"}
+
+
 def test_a_stage_that_has_produced_nothing_takes_corrected_settings(tmp_path, monkeypatch):
     stage(tmp_path).open()
     (tmp_path / "rows" / "building").mkdir(parents=True)

@@ -23,7 +23,7 @@ from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.waiting import Waiter
 from sotopia_env.naming import make_policy
-from sotopia_env.policies import HumanPolicy, Policy
+from sotopia_env.policies import HumanPolicy, LLMPolicy, Policy
 from sotopia_env.world import Action
 from sotopia_env.world.action import ActionType, to_json
 from sotopia_env.world.episode import Episode
@@ -85,9 +85,15 @@ def make_teacher(spec: str) -> Policy:
     """
     # Models, which have a slash in their names, would have to be paid for, and asked again where they fail.
     teacher = None if "/" in spec.partition(":")[0] else make_policy(spec)
-    if teacher is None or isinstance(teacher, HumanPolicy):
+    if teacher is None or not _is_script(teacher):
         raise InvalidValueError(field="teacher", expected="a script, such as 'linear'", got=spec)
     return teacher
+
+
+def _is_script(policy: Policy) -> bool:
+    # A plug-in, such as `smol`, may be a model without a slash in its name, and be inside a combined policy.
+    parts = [part for name in ("policy", "adviser") if (part := getattr(policy, name, None)) is not None]
+    return not isinstance(policy, (HumanPolicy, LLMPolicy)) and all(_is_script(part) for part in parts)
 
 
 @dataclass

@@ -41,6 +41,7 @@ from sotopia_training.models.loading import (
 )
 from sotopia_training.models.loading import start_from as start_settings
 from sotopia_training.models.tokenizers import load_tokenizer
+from sotopia_training.models.trained_model import identity
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
@@ -258,8 +259,9 @@ def begin(
         arguments: returns the trainer's arguments; see :func:`~sotopia_training.fitting.arguments.training_arguments`.
 
     Raises:
-        InvalidValueError: the directory holds another stage, a package is missing, an argument or a layer to adapt does
-            not exist, the tokenizer cannot be used in training, or accelerate did not start all processes.
+        InvalidValueError: the directory holds another stage or one that started from other weights, a package is
+            missing, an argument or a layer to adapt does not exist, the tokenizer cannot be used in training, or
+            accelerate did not start all processes.
     """
     check_launch()
     keep_freed_memory()
@@ -269,7 +271,9 @@ def begin(
     check_trackers(values)
     check_schedule(values)
     check_target_modules(model)
-    stage.open()
+    # Names on the hub have no identity here; a name and a path are settings already, but not what lies there.
+    starts = {"base": model.base, "adapter": model.adapter}
+    stage.open({name: identity(path) for name, path in starts.items() if path is not None and Path(path).is_dir()})
     logger.info("%s: starts from %s", stage.path, model.adapter or model.base)
     tokenizer = load_tokenizer(model.base, prompt)
     quiet()
@@ -362,6 +366,18 @@ def _callbacks(fit: FitSettings) -> list[TrainerCallback]:
                 line = ", ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in logs.items())
                 logger.info("step %d of %d: %s", state.global_step, state.max_steps, line)
 
+    class ReportFirst(TrainerCallback):
+        """Reports before every checkpoint, because the sums since the last report are not saved.
+
+        Otherwise the first report of a resumed run would be a mean over its own steps only.
+        """
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            # Also before a validation, because a checkpoint may depend on it (``save_strategy: best``).
+            control.should_log = control.should_log or control.should_save or control.should_evaluate
+
+        on_epoch_end = on_step_end
+
     class StopAfter(TrainerCallback):
         """Ends training after the epoch whose model is saved."""
 
@@ -391,7 +407,7 @@ def _callbacks(fit: FitSettings) -> list[TrainerCallback]:
                 group["lr"] = rate
             schedule.load_state_dict({**schedule.state_dict(), "_last_lr": rates})  # which reports name
 
-    return [Lines(), StopAfter(), FirstStep()]
+    return [Lines(), ReportFirst(), StopAfter(), FirstStep()]
 
 
 def _from_first_step(factor: Callable[[int], float], warmup: int) -> Callable[[int], float]:

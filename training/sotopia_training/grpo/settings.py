@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ from sotopia_training.fitting.arguments import PAPER, FitSettings, training_argu
 from sotopia_training.grpo.situations import PAST, SituationSettings, read_tasks
 from sotopia_training.models.constraints import is_available
 from sotopia_training.stage.directory import StageDirectory
-from sotopia_training.stage.settings import LoraSettings, ModelSettings, PromptSettings
+from sotopia_training.stage.settings import Dtype, LoraSettings, ModelSettings, PromptSettings
 
 BELIEF = "belief"
 """The value of ``reward.turns`` that pays for the change of what the other seats believe."""
@@ -126,7 +127,7 @@ class GRPOSettings(FitSettings):
             ``multi-turn`` plays whole episodes in the environment.
         start_from: the output directory of the stage whose model is trained further, e.g. of behaviour cloning.
         quantization: loads the base in 4 bit; see :class:`sotopia_training.stage.settings.ModelSettings`.
-        dtype: the data type of the weights.
+        dtype: the data type of the weights; see :class:`~sotopia_training.stage.settings.ModelSettings`.
         reference: the reference of the KL penalty if ``trainer.beta`` is above 0: ``start``, the model at the start of
             training (the cloned policy, as in the paper), or its ``base`` without adapter.
         data: the episodes whose prompts are answered; single-turn only.
@@ -152,7 +153,7 @@ class GRPOSettings(FitSettings):
     mode: Literal["single-turn", "multi-turn"]
     start_from: str
     quantization: str = Field(default="none", pattern="^(none|nf4)$")
-    dtype: str = Field(default="float32", pattern="^(float32|bfloat16|float16)$")
+    dtype: Dtype = "float32"
     attention: str | None = None
     lora: LoraSettings | None = LoraSettings()
     reference: Literal["start", "base"] = "start"
@@ -337,4 +338,23 @@ def trainer_arguments(settings: GRPOSettings, prompt: PromptSettings | None = No
         # By default vLLM reserves a cache for the longest context of the model.
         decided["vllm_max_model_length"] = prompt.max_length
     output = StageDirectory(Path(settings.output), "", settings).checkpoints
-    return training_arguments(settings, str(output), False, GRPOConfig, **decided)
+    arguments = training_arguments(settings, str(output), False, GRPOConfig, **decided)
+    _check_checkpoints(arguments)
+    return arguments
+
+
+def _check_checkpoints(arguments: Any) -> None:
+    """Checks that no checkpoint is between two generations: TRL would continue from it with other answers."""
+    passes, accumulated = (
+        arguments.steps_per_generation * arguments.num_iterations,
+        arguments.gradient_accumulation_steps,
+    )
+    steps = math.lcm(passes, accumulated) // accumulated  # of the optimiser, from a generation to another one
+    saved = arguments.save_steps
+    if arguments.save_strategy == "steps" and saved >= 1 and saved % steps:
+        raise InvalidValueError(
+            field="trainer.save_steps",
+            expected=f"a multiple of {steps}, as new answers are generated every {steps} steps and a stage that was "
+            "stopped between two generations cannot continue exactly",
+            got=saved,
+        )

@@ -6,16 +6,16 @@ Every other seat has a partner of its own, by role if you like, or is played by 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from sotopia_env import tasks
-from sotopia_env.chat_model import make_model
+from sotopia_env.chat_model import ChatModel, make_model
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.foundation.errors import InvalidValueError, PolicyError, Verbatim
+from sotopia_env.foundation.errors import FieldError, InvalidValueError, PolicyError, Verbatim
 from sotopia_env.foundation.settings import Settings
 from sotopia_env.naming import make_policy, task_rules
 from sotopia_env.naming.seats import OTHER, SELF, partners_of, seats_named
@@ -253,11 +253,14 @@ def situations(
         settings: the settings of the situations.
         task_list: the tasks, instead of those in the settings.
         models: creates partners that are models on servers, with their addresses and limits.
+
+    Raises:
+        FieldError: a partner does not exist, or has no such option.
     """
     rules, rungs, shared = _rules(settings), settings.partners, settings.has(SELF)
     names = dict.fromkeys(rung.policy for ladder in rungs.values() for rung in ladder)
     # One object for all seats and tasks: a model is loaded once, and equal partners are recognised by it.
-    policies = {spec: spec if spec in (SELF, PAST) else make_policy(spec, models or make_model) for spec in names}
+    policies = {spec: spec if spec in (SELF, PAST) else _partner(spec, models or make_model) for spec in names}
     result = []
     for number, task in enumerate(read_tasks(settings) if task_list is None else task_list):
         chosen = _chosen(rungs, policies, number)
@@ -268,6 +271,13 @@ def situations(
             seed = _seed(settings.seed, task, "" if shared else seat)
             result.append(Situation(task, seat, partners, seed, rules, shared))
     return result
+
+
+def _partner(spec: str, models: Callable[..., ChatModel]) -> Policy:
+    try:
+        return make_policy(spec, models)
+    except FieldError as error:
+        raise type(error).of(error, within="partners") from None
 
 
 def _chosen(

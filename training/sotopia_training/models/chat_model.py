@@ -82,8 +82,10 @@ class LocalChatModel:
         # Words of other players are escaped, so that none of them is a control token of this tokenizer.
         risky = [token for token in tokenizer.all_special_tokens if escape(token) == token]
         schema = "answers follow the schema of their turn" if self.constrained else "pip install llguidance"
+        settings = self.model.settings
+        precision = settings.dtype if settings.quantization == "none" else f"{settings.quantization} ({settings.dtype})"
         return [
-            ("weights", "yes", f"{self.model.identity}, {self.model.settings.dtype} on {self.model.device}"),
+            ("weights", "yes", f"{self.model.identity}, {precision} on {self.model.device}"),
             ("template", _yes(own), "" if own else "a plain form, as for base models"),
             ("tokens", _yes(not risky), f"not escaped: {', '.join(risky)}" if risky else "control tokens are escaped"),
             ("context", "yes", f"{self.max_length:,} tokens for prompt and answer"),

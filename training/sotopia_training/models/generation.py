@@ -334,13 +334,17 @@ class BatchedGenerator:
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
         """Returns the logits of the last position, (rows, vocabulary)."""
+        import torch
+
         output = self.model(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
             past_key_values=cache,
             use_cache=True,
-            logits_to_keep=1,
+            # An index, not the number 1: a slice of the states is not contiguous, and their product with the head then
+            # copies the head once for every row.
+            logits_to_keep=torch.tensor([ids.shape[1] - 1], device=ids.device),
         )
         last: torch.Tensor = output.logits[:, -1]
         return last

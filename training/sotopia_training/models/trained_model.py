@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from sotopia_training.models.loading import (
     quantization_config,
     start_from,
 )
-from sotopia_training.stage.settings import ModelSettings
+from sotopia_training.stage.settings import ModelSettings, fast_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -165,7 +165,7 @@ class TrainedModel:
         if base is not None:
             check_adapter(directory, base)
         target = _device(device)
-        precision = _fast_dtype(target) if dtype == "auto" else dtype
+        precision = fast_dtype(target) if dtype == "auto" else dtype
         settings = start_from(directory, ModelSettings(base="", lora=None, quantization=quantization, dtype=precision))
         quantization_config(settings)
         return cls(directory, settings, target)
@@ -231,17 +231,6 @@ def storable_tokens(model: PreTrainedModel) -> int:
     on_gpu = model.device.type == "cuda"
     memory = torch.cuda.get_device_properties(model.device).total_memory if on_gpu else psutil.virtual_memory().total
     return int(memory // 8 // token_bytes(model))
-
-
-def _fast_dtype(device: str) -> Dtype:
-    import torch
-
-    # Measured: with AMX, bfloat16 is three times as fast as float32; other bfloat16 instructions of CPUs are not
-    # faster.
-    if device != "cpu":
-        return "bfloat16"
-    capabilities: Mapping[str, Any] = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    return "bfloat16" if capabilities.get("amx_bf16") else "float32"
 
 
 class SharedWeights:

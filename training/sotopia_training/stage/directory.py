@@ -55,12 +55,15 @@ class StageDirectory:
         """Directory of the trainer's checkpoints."""
         return self.path / "checkpoints"
 
-    def open(self) -> None:
+    def open(self, start: Mapping[str, str] | None = None) -> None:
         """Creates the directory, or checks that it holds the same stage; a directory without output starts again.
 
+        Args:
+            start: the identities of the weights that training starts from, by the names ``base`` and ``adapter``.
+
         Raises:
-            InvalidValueError: the directory holds output of another stage or of other settings; names the first
-                setting that differs.
+            InvalidValueError: the directory holds output of another stage or of other settings (names the first setting
+                that differs), or of training that started from other weights.
         """
         request = {"stage": self.name, "settings": _comparable(self.settings.model_dump(mode="json"))}
         record = self._read_record()
@@ -76,16 +79,31 @@ class StageDirectory:
                 hint="choose another output",
                 where=self.path,
             )
+        self._check_start(record.get("start", {}), start or {})
         if os.environ.get("RANK", "0") != "0":
             return  # the first process of a distributed run writes for all processes
         processes = int(os.environ.get("WORLD_SIZE", "1"))
+        changes: dict[str, Any] = {} if start is None else {"start": dict(start)}
         if stored != request:
-            self._write_record(
-                {**request, "packages": _versions(), "revision": source_revision(), "processes": processes}
-            )
+            record = {"packages": _versions(), "revision": source_revision()}
+            changes |= {**request, "processes": processes}
         # Continued with fewer processes: checkpoints from now on have random states of these only.
         elif processes < record.get("processes", 1):
-            self._write_record({**record, "processes": processes})
+            changes["processes"] = processes
+        if any(record.get(name) != value for name, value in changes.items()):
+            self._write_record({**record, **changes})
+
+    def _check_start(self, recorded: Mapping[str, str], start: Mapping[str, str]) -> None:
+        for name in recorded.keys() & start.keys():
+            if recorded[name] != start[name] and self._has_output():
+                raise InvalidValueError(
+                    f"training started from other weights: those of the {name} have changed since",
+                    field=f"start.{name}",
+                    expected=recorded[name],
+                    got=start[name],
+                    hint="put the earlier weights back, or choose another output",
+                    where=self.path,
+                )
 
     def is_complete(self) -> bool:
         """Returns whether the stage is complete with these settings, and logs it if so.

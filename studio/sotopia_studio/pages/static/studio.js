@@ -14,8 +14,14 @@ document.addEventListener("input", (event) => {
 });
 document.addEventListener("submit", (event) => clearTimeout(timers.get(event.target)));
 
+// Positions are set and nothing is asked to scroll into view, which in some browsers is also where the Tab key then goes on.
+
 // On a phone the navigation scrolls sideways: to the page that is open.
-document.querySelector(".banner nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+const current = document.querySelector(".banner nav [aria-current]");
+if (current) {
+  const [link, nav] = [current.getBoundingClientRect(), current.closest("nav").getBoundingClientRect()];
+  current.closest("nav").scrollLeft += (link.left + link.right - nav.left - nav.right) / 2;
+}
 
 // A slider shows its number.
 for (const slider of document.querySelectorAll("input[data-output]")) {
@@ -120,7 +126,12 @@ function toNewest(part) {
   part.querySelector(".composer").scrollTop = 0;
   const [talk, turn] = [part.querySelector(".talk"), [...part.querySelectorAll(".turn")].at(-1)];
   talk.scrollTop = 0; // its end, since it is a reversed column; there it stays while the form grows
-  turn?.scrollIntoView({ block: turn.offsetHeight < talk.clientHeight ? "nearest" : "start" });
+  if (!turn) return;
+  const scrolls = getComputedStyle(talk).overflowY === "auto"; // in a low window the page does
+  const view = scrolls ? talk.getBoundingClientRect() : { top: 0, bottom: innerHeight };
+  const [box, margin] = [turn.getBoundingClientRect(), parseFloat(getComputedStyle(turn).scrollMarginTop)];
+  const [above, below] = [box.top - margin - view.top, box.bottom + margin - view.bottom];
+  if (above < 0 || below > 0) (scrolls ? talk : window).scrollBy(0, above < 0 || above < below ? above : below);
 }
 
 // Whose turn it is again goes on with the keyboard where they write; a finger would only get its keyboard in the way.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -11,7 +10,7 @@ from fastapi.responses import Response
 
 from sotopia_env.foundation.errors import SotopiaError
 from sotopia_studio.answers import status_of
-from sotopia_studio.api.reports import Comparing, compared
+from sotopia_studio.api.reports import Comparing, chart_sizes, compared
 from sotopia_studio.auth import Reader
 from sotopia_studio.context import ServicesDep
 from sotopia_studio.pages.rendering import render
@@ -46,7 +45,7 @@ async def compare(
         factors=FACTORS,
         headline="" if report is None else report.headline,
         parts=[] if report is None else [part for part in report.parts if part and part != report.headline],
-        charts=[] if report is None else list(await asyncio.to_thread(report.charts)),
+        charts=await chart_sizes(report),
         sheets=[] if report is None else [sheet.name for sheet in report.sheets],
         query=urlencode([(name, value) for name, value in request.query_params.multi_items() if value]),
         problem=problem,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -98,10 +99,11 @@ def test_a_worker_goes_on_while_it_builds_a_model(sqlite_url: str, tmp_path: Pat
 
 def test_nobody_waits_while_the_tasks_of_a_study_are_made(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     study = {"kind": "play", "name": "talks", "title": "Talks", "tasks": "bargaining", "n": 3, "partner": "boulware"}
-    make = naming.task_set
+    make, begun, free = naming.task_set, threading.Event(), threading.Event()
 
     def slowly(*arguments: Any) -> Any:
-        time.sleep(3)
+        begun.set()
+        assert free.wait(60), "somebody waits for the tasks"
         return make(*arguments)
 
     async def work() -> None:
@@ -115,12 +117,11 @@ def test_nobody_waits_while_the_tasks_of_a_study_are_made(sqlite_url: str, monke
             await browser.post("/study/consent", data={"consent": "1"})
             monkeypatch.setattr(naming, "task_set", slowly)
             design._tasks.cache_clear()  # as after a restart
-            start = time.monotonic()
             step = asyncio.create_task(browser.post("/study/begin"))
-            await asyncio.sleep(0.5)
+            assert await asyncio.to_thread(begun.wait, 60)
             assert (await researcher.post("/api/v1/studies/talks/close")).status_code == 204
-            assert time.monotonic() - start < 2.5
             assert not step.done()
+            free.set()
             assert "/seat/" in str((await step).url)
 
     asyncio.run(work())

@@ -6,7 +6,6 @@ import asyncio
 import csv
 import dataclasses
 import io
-import time
 
 import pytest
 from sotopia_studio import live
@@ -205,36 +204,39 @@ def test_a_filtered_list_is_exported_as_it_is_filtered(url: str) -> None:
 
 
 def test_menus_that_are_slow_to_count_keep_no_page_waiting(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    values, pause, counts = episode_lists.values, 0.0, 0
+    values, pause, counts, gate = episode_lists.values, 0.0, 0, asyncio.Event()
 
     async def counted(connection: AsyncConnection, column: str) -> dict[str, int]:
         nonlocal counts
         counts += 1
         await asyncio.sleep(pause)
+        await gate.wait()
         return await values(connection, column)
 
     async def act() -> None:
         nonlocal pause
         database, records = Database(sqlite_url), await played()
         menus = EpisodeMenus(database)
+        monkeypatch.setattr(episode_lists, "values", counted)
+        gate.set()
 
         async def add(number: int) -> None:
             async with database.write() as connection:
                 await episodes.add_recorded(connection, None, [(records[number], "")], 1.0)
 
         await add(0)
-        assert (await menus.get())["status"] == {"done": 1}
+        assert (await menus.begin())["status"] == {"done": 1}
         pause = 0.03
         await add(1)
         while (await menus.get())["status"] != {"done": 2}:  # a small database is counted at every click
             await asyncio.sleep(0.01)  # a busy machine counts slowly
+        gate.clear()
         await add(2)
-        while True:  # now counting is known to be slow: no click waits for it, and the count comes all the same
-            start = time.monotonic()
-            number = (await menus.get())["status"]["done"]
-            assert time.monotonic() - start < 0.2
-            if number == 3:
-                break
+        for _ in range(3):  # now counting is known to be slow: no click waits for a count, however long it takes
+            async with asyncio.timeout(60):
+                assert (await menus.get())["status"] == {"done": 2}
+        gate.set()
+        while (await menus.get())["status"] != {"done": 3}:  # and the count comes all the same
             await asyncio.sleep(0.05)
         before = counts
         for _ in range(100):

@@ -23,6 +23,7 @@ from studies.learn_smol.stages import (
     REFERENCES,
     SHARED,
     SHORT,
+    SHORT_RECIPE,
     TASKS,
     Overrides,
     Recipe,
@@ -54,14 +55,13 @@ def main() -> int:
         metavar="SET",
         help="other test tasks, to choose a recipe on, e.g. bargaining:n=16,seed=50",
     )
-    recipe = Recipe()
-    parser.add_argument("--teacher", default=recipe.teacher, help="the script that is cloned")
+    parser.add_argument("--teacher", help="the script that is cloned")
     parser.add_argument(
         "--partners",
         nargs="+",
-        default=recipe.partners,
         help="the partners of the teacher's episodes and of the clone's own",
     )
+    parser.add_argument("--relabel", action="store_true", help="also train the arm of the relabelled clone")
     parser.add_argument(
         "--set",
         action="append",
@@ -77,7 +77,10 @@ def main() -> int:
         name, key, value = _change(parser, text)
         changes.setdefault(name, {})[key] = value
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    recipe = Recipe(options.teacher, tuple(options.partners), relabelled=not options.short)
+    recipe = SHORT_RECIPE if options.short else Recipe()
+    recipe = Recipe(
+        options.teacher or recipe.teacher, tuple(options.partners or recipe.partners), relabelled=options.relabel
+    )
     return exit_code(partial(run, options.out, options.seeds, options.processes, changes, recipe))
 
 

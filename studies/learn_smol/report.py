@@ -63,10 +63,10 @@ class Claim:
 
 CLAIMS = (
     Claim("clone", "random-offers", MET),
+    Claim("clone", "random-offers", NEVER_MET),
     Claim("grpo", "clone", MET),
     Claim("grpo", "linear", MET, MARGIN),
     Claim("grpo", "random-offers", NEVER_MET),
-    Claim("relabelled", "clone", MET),
 )
 """The claims that decide the study."""
 PAIRS = (

@@ -19,14 +19,14 @@ FOLDER = Path(__file__).parent
 SCRIPTS = FOLDER.parents[1] / "scripts"
 logger = logging.getLogger(__name__)
 LOG = "log.txt"
-MET, NEVER_MET = ("conceder", "linear"), ("boulware", "tit-for-tat", "micro")
-"""The partners of the evaluation: those that GRPO met, and those that it never met."""
+MET, NEVER_MET = ("conceder", "linear", "boulware"), ("tit-for-tat", "micro")
+"""The partners of the evaluation: those that every stage met, and those that no stage met."""
 SHARED, EVALUATION = "shared", "evaluation"
 """The directory that all seeds share, with test tasks and references; and that of an evaluation in each directory."""
 Overrides = Mapping[str, object]
 SHORT: Mapping[str, Overrides] = {
     "tasks": {"given": "bargaining:n=24,seed=7"},
-    "bc": {"trainer.max_steps": 16},
+    "bc": {"trainer.max_steps": 16, "trainer.save_steps": 11},
     "play": {"tasks.scenarios": 6},
     "grpo": {
         "situations.partners": ["conceder"],
@@ -34,6 +34,7 @@ SHORT: Mapping[str, Overrides] = {
         "trainer.max_steps": 6,
         "trainer.gradient_accumulation_steps": 16,  # four groups a step
         "trainer.learning_rate": 2e-4,
+        "reward.invalid": -1.0,
     },
     "references": {"partners": ["conceder"]},
     "evaluate": {"partners": ["conceder"]},
@@ -83,9 +84,9 @@ class Recipe:
         relabelled: whether the arm of the relabelled clone is trained, too.
     """
 
-    teacher: str = "boulware"
-    partners: tuple[str, ...] = ("linear", "conceder")
-    relabelled: bool = True
+    teacher: str = "linear"
+    partners: tuple[str, ...] = (*MET, "random-walk")
+    relabelled: bool = False
 
     @property
     def changed(self) -> list[str]:
@@ -105,6 +106,10 @@ class Recipe:
         return [{"run": f"play-{partner}", "seats": ["policy:learner"], "scored": False} for partner in self.partners]
 
 
+SHORT_RECIPE = Recipe("boulware", ("linear", "conceder"))
+"""The recipe of a short run: it meets one partner, and a teacher who hardly concedes gains most there."""
+
+
 def seed_stages(seed: int, recipe: Recipe | None = None) -> Iterator[Stage]:
     """Yields the stages of one training seed, which decides training tasks, order of rows, adapter and sampling.
 
@@ -117,7 +122,7 @@ def seed_stages(seed: int, recipe: Recipe | None = None) -> Iterator[Stage]:
         expert = {"agent": recipe.teacher, "partner": partner, "output": f"expert-{partner}"}
         yield Stage("collect", "expert", {**expert, "tasks.families.seed": 1000 * seed + 10 * number})
     yield Stage("train_bc", "bc", {"data": recipe.taught, "trainer.seed": seed})
-    yield Stage("evaluate", "evaluate", {"policies": [evaluated("clone")], "partners": list(MET)})
+    yield Stage("evaluate", "evaluate", {"policies": [evaluated("clone")]})
     yield Stage("train_grpo", "grpo", {"situations.task_seed": 1000 * seed + 5, "trainer.seed": seed})
     yield Stage("evaluate", "evaluate", {"policies": [evaluated("grpo")]})
     if recipe.relabelled:

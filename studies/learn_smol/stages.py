@@ -12,7 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sotopia_training.commands import STAGES
+
 from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.settings import Settings, read_settings
 from studies.study import TIMES
 
 FOLDER = Path(__file__).parent
@@ -42,29 +45,47 @@ SHORT: Mapping[str, Overrides] = {
 """Settings of a short run of one seed and one partner, by file."""
 
 
+_SCRIPTS = {"tasks": "generate_tasks", "bc": "train_bc", "grpo": "train_grpo"}
+"""Files of ``scripts/`` that are not named as their stage."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One command: a script with a YAML file of this folder.
 
     Attributes:
-        script: the name of a file in ``scripts/``, without its suffix.
+        name: the name of the stage, as in ``sotopia train NAME``.
         config: the name of the YAML file, without its suffix.
         overrides: settings that replace the file's.
     """
 
-    script: str
+    name: str
     config: str
     overrides: Overrides = field(default_factory=dict)
 
+    @property
+    def _file(self) -> Path:
+        return FOLDER / f"{self.config}.yaml"
+
+    def _sets(self, changes: Overrides) -> list[str]:
+        return [f"{key}={json.dumps(value)}" for key, value in {**self.overrides, **changes}.items()]
+
     def command(self, changes: Overrides) -> list[str]:
         """Returns the command line; ``changes`` are further settings, by key."""
-        settings = {**self.overrides, **changes}
-        sets = [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
-        script, config = SCRIPTS / f"{self.script}.py", FOLDER / f"{self.config}.yaml"
-        return [sys.executable, str(script), "--config", str(config), *sets]
+        sets = [part for text in self._sets(changes) for part in ("--set", text)]
+        script = SCRIPTS / f"{_SCRIPTS.get(self.name, self.name)}.py"
+        return [sys.executable, str(script), "--config", str(self._file), *sets]
+
+    def settings(self, changes: Overrides) -> Settings:
+        """Returns the settings of the stage.
+
+        Raises:
+            SotopiaError: a setting does not exist, or its value is invalid.
+        """
+        return read_settings(self._file, STAGES[self.name]().settings, self._sets(changes))
 
 
-TASKS = Stage("generate_tasks", "tasks")
+TASKS = Stage("tasks", "tasks")
 """The stage that makes the test tasks, before all others."""
 _BASE = "smol:format=brief,max_length=1500,max_tokens=64,temperature=0.7,constrained=on,name=base-constrained"
 REFERENCES = (
@@ -121,9 +142,9 @@ def seed_stages(seed: int, recipe: Recipe | None = None) -> Iterator[Stage]:
     for number, partner in enumerate(recipe.partners):
         expert = {"agent": recipe.teacher, "partner": partner, "output": f"expert-{partner}"}
         yield Stage("collect", "expert", {**expert, "tasks.families.seed": 1000 * seed + 10 * number})
-    yield Stage("train_bc", "bc", {"data": recipe.taught, "trainer.seed": seed})
+    yield Stage("bc", "bc", {"data": recipe.taught, "trainer.seed": seed})
     yield Stage("evaluate", "evaluate", {"policies": [evaluated("clone")]})
-    yield Stage("train_grpo", "grpo", {"situations.task_seed": 1000 * seed + 5, "trainer.seed": seed})
+    yield Stage("grpo", "grpo", {"situations.task_seed": 1000 * seed + 5, "trainer.seed": seed})
     yield Stage("evaluate", "evaluate", {"policies": [evaluated("grpo")]})
     if recipe.relabelled:
         yield from _relabelled(seed, recipe)
@@ -139,7 +160,7 @@ def _relabelled(seed: int, recipe: Recipe) -> Iterator[Stage]:
     labelled = [{**source, "labels": "labels/labels.jsonl"} for source in recipe.own]
     data = [*recipe.taught, *labelled]
     again = {"start_from": "clone", "output": "relabelled", "data": data, "trainer.seed": 10 * seed}
-    yield Stage("train_bc", "bc", {**again, "trainer.learning_rate": 5e-4, "trainer.max_steps": 18})
+    yield Stage("bc", "bc", {**again, "trainer.learning_rate": 5e-4, "trainer.max_steps": 18})
     yield Stage("evaluate", "evaluate", {"policies": [evaluated("relabelled")], "partners": list(MET)})
 
 
@@ -167,6 +188,10 @@ class Study:
         self._changes = changes or {}
         self._threads = threads
         self._running: set[subprocess.Popen[bytes]] = set()
+
+    def check(self, stage: Stage) -> None:
+        """Raises :class:`SotopiaError` if a stage has a setting that does not exist, or an invalid value."""
+        stage.settings(self._changes.get(stage.config, {}))
 
     def run(self, stage: Stage, name: str) -> None:
         """Runs a stage in the directory ``name``, which contains the results of the stages before.

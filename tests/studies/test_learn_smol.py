@@ -6,46 +6,39 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from sotopia_training.commands import STAGES as COMMANDS
 
 from sotopia_env import naming, tasks
 from sotopia_env.foundation.json_text import read_json
-from sotopia_env.foundation.settings import Settings, read_settings
 from sotopia_env.reports.seat_results import SeatResult
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
 from studies.learn_smol import stages
 from studies.learn_smol.__main__ import main, run
 from studies.learn_smol.report import MET, NEVER_MET, TITLES, Results, adjusted_p, decided, own_rows, write_report
-from studies.learn_smol.stages import REFERENCES, SHORT, SHORT_RECIPE, TASKS, Recipe, Stage, seed_stages
+from studies.learn_smol.stages import REFERENCES, SHORT, SHORT_RECIPE, TASKS, Recipe, seed_stages
 from tests.sotopia_training.test_configs import stage_of
 
 STAGES = (TASKS, *REFERENCES, *seed_stages(1, Recipe(relabelled=True)))
 
 
-def understood(stage: Stage, changes) -> Settings:
-    kind = COMMANDS[stage_of(f"scripts/{stage.script}.py")]().settings
-    _, _, flag, config, *rest = stage.command(changes)
-    assert flag == "--config"
-    return read_settings(config, kind, rest[1::2])
-
-
 @pytest.mark.parametrize("stage", STAGES, ids=[f"{number}-{stage.config}" for number, stage in enumerate(STAGES)])
 def test_every_stage_is_understood_by_its_script(stage):
-    settings = understood(stage, SHORT.get(stage.config, {}))
+    settings = stage.settings(SHORT.get(stage.config, {}))
     assert settings.output
+    _, script, *_ = stage.command({})
+    assert stage_of(script) == stage.name
 
 
 def test_no_two_stages_share_an_output_except_evaluations():
     outputs = [
-        understood(stage, {}).output for stage in seed_stages(1, Recipe(relabelled=True)) if stage.config != "evaluate"
+        stage.settings({}).output for stage in seed_stages(1, Recipe(relabelled=True)) if stage.config != "evaluate"
     ]
     assert len(outputs) == len(set(outputs))
 
 
 def test_another_teacher_with_other_partners_is_cloned_and_asked_for_labels():
     recipe = Recipe("micro", ("linear", "boulware", "random-walk"), relabelled=True)
-    by_output = {settings.output: settings for settings in (understood(stage, {}) for stage in seed_stages(1, recipe))}
+    by_output = {settings.output: settings for settings in (stage.settings({}) for stage in seed_stages(1, recipe))}
     collected = {f"{who}-{partner}" for who in ("expert", "play") for partner in ("linear", "boulware", "random-walk")}
     assert collected <= set(by_output)
     assert {by_output[name].agent for name in collected if name.startswith("expert")} == {"micro"}
@@ -80,6 +73,14 @@ def test_a_setting_that_no_file_has_is_a_usage_error(change, capsys, monkeypatch
         main()
     assert ended.value.code == 2
     assert change in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("change", ["grpo.reward.unvalid=-3", "grpo.situations.count=many", "evaluate.partnrs=[x]"])
+def test_a_misspelt_setting_is_refused_before_the_first_stage(change, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["learn_smol", "--out", str(tmp_path), "--set", change])
+    assert main() == 2
+    assert change.split(".", 1)[0] in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -129,6 +129,19 @@ def test_a_reward_model_that_was_shown_other_prompts_is_refused(cloned, expert_r
     assert "'chat'" in caught.value.got
 
 
+def test_a_stage_is_not_continued_with_another_reward_model_in_the_same_place(cloned, expert_run, tmp_path):
+    scored_by = reward_model_of(cloned, tmp_path / "rm")
+    settings = single_turn_settings(cloned, scored_by, expert_run, output=str(tmp_path / "out"))
+    grpo.begin_stage(settings)
+    (tmp_path / "out/rows").mkdir()
+    (tmp_path / "out/rows/some.jsonl").write_text("{}")
+    grpo.begin_stage(settings)
+    config = scored_by / "model/config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "rms_norm_eps": 0.5}))
+    with raises(InvalidValueError, field="start.reward_model", file="out"):
+        grpo.begin_stage(settings)
+
+
 def test_a_gated_reward_model_trains_inside_trl(cloned, scored_by, expert_run, tmp_path):
     settings = single_turn_settings(cloned, scored_by, expert_run, output=str(tmp_path / "out"))
     settings = settings.model_copy(update={"reward": settings.reward.model_copy(update={"gate": True})})

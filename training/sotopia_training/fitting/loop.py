@@ -248,6 +248,7 @@ def begin(
     model: ModelSettings,
     prompt: PromptSettings,
     arguments: Callable[[], Any],
+    reward_model: Path | None = None,
 ) -> TrainingRun:
     """Opens a stage after its settings were checked; loads only the tokenizer.
 
@@ -257,6 +258,7 @@ def begin(
         model: the result of :func:`begin_from`.
         prompt: the model's prompt settings.
         arguments: returns the trainer's arguments; see :func:`~sotopia_training.fitting.arguments.training_arguments`.
+        reward_model: the directory of the model that scores answers, if there is one.
 
     Raises:
         InvalidValueError: the directory holds another stage or one that started from other weights, a package is
@@ -272,7 +274,7 @@ def begin(
     check_schedule(values)
     check_target_modules(model)
     # Names on the hub have no identity here; a name and a path are settings already, but not what lies there.
-    starts = {"base": model.base, "adapter": model.adapter}
+    starts = {"base": model.base, "adapter": model.adapter, "reward_model": reward_model}
     stage.open({name: identity(path) for name, path in starts.items() if path is not None and Path(path).is_dir()})
     logger.info("%s: starts from %s", stage.path, model.adapter or model.base)
     tokenizer = load_tokenizer(model.base, prompt)

@@ -82,7 +82,8 @@ def begin_stage(settings: GRPOSettings) -> TrainingRun:
         check_sampling(settings, values, prompt)
         return values
 
-    frame = begin(_directory(settings), settings, model_settings, prompt, arguments)
+    scorer = None if settings.reward.model is None else find_model(settings.reward.model)
+    frame = begin(_directory(settings), settings, model_settings, prompt, arguments, scorer)
     if frame.arguments.beta > 0 and settings.reference == "base" and model_settings.adapter is None:
         raise InvalidValueError(
             "'base' needs an adapter to start from", field="reference", hint="start and base are the same model here"

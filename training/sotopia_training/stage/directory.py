@@ -59,7 +59,8 @@ class StageDirectory:
         """Creates the directory, or checks that it holds the same stage; a directory without output starts again.
 
         Args:
-            start: the identities of the weights that training starts from, by the names ``base`` and ``adapter``.
+            start: the identities of the weights that training starts from, by the names ``base``, ``adapter`` and
+                ``reward_model``.
 
         Raises:
             InvalidValueError: the directory holds output of another stage or of other settings (names the first setting
@@ -97,7 +98,7 @@ class StageDirectory:
         for name in recorded.keys() & start.keys():
             if recorded[name] != start[name] and self._has_output():
                 raise InvalidValueError(
-                    f"training started from other weights: those of the {name} have changed since",
+                    f"training started from other weights: those of the {name.replace('_', ' ')} have changed since",
                     field=f"start.{name}",
                     expected=recorded[name],
                     got=start[name],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from sotopia_env import naming
 from sotopia_env.chat_model.options import ModelOptions
@@ -22,7 +22,7 @@ from sotopia_env.naming.grammar import split, split_names
 from sotopia_env.runs.plan import EpisodePlan, Orders, all_matchups, plan_episodes
 from sotopia_env.storage.manifest import RUN, read_manifest
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.play.notes import notes_length
+from sotopia_env.world.play.notes import CarriedNotes, notes_length
 
 if TYPE_CHECKING:
     from sotopia_env.chat_model.pool import ModelPool
@@ -76,14 +76,7 @@ class EpisodeOptions(WorkOptions):
     max_turns: int | None = Field(default=None, ge=1)
     turn_order: str | None = None
     worths: bool | None = None
-    carry: str | None = None
-
-    @field_validator("carry")
-    @classmethod
-    def _check_carry(cls, carry: str | None) -> str | None:
-        if carry is not None:
-            notes_length(carry)
-        return carry
+    carry: CarriedNotes | None = None
 
     @property
     def rule_options(self) -> dict[str, Any]:

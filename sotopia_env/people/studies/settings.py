@@ -12,7 +12,7 @@ from sotopia_env.foundation.settings import Settings
 from sotopia_env.foundation.validation import invalid_part
 from sotopia_env.people.studies.forms import FormQuestion, Section, check_names
 from sotopia_env.world.dynamics import Rules
-from sotopia_env.world.play.notes import notes_length
+from sotopia_env.world.play.notes import CarriedNotes, notes_length
 from sotopia_env.world.reward import CustomDimension
 
 PERSON = "person"
@@ -194,7 +194,7 @@ class PlayStudy(TaskStudy):
     adviser: str = ""
     factors: tuple[Factor, ...] = ()
     assignment: Literal["people", "conversations"] = "people"
-    carry: str | None = None
+    carry: CarriedNotes | None = None
 
     @property
     def has_interview(self) -> bool:
@@ -205,12 +205,6 @@ class PlayStudy(TaskStudy):
     def rules(self) -> Rules:
         """The rules of its conversations."""
         return Rules(max_turns=self.max_turns, carry=notes_length(self.carry) if self.carry else 0)
-
-    @model_validator(mode="after")
-    def _check_carry(self) -> Self:
-        if self.carry:
-            notes_length(self.carry)
-        return self
 
     @model_validator(mode="after")
     def _check_interview(self) -> Self:

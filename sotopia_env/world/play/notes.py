@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
+
+from pydantic import AfterValidator
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.quoting import escape
@@ -61,8 +63,17 @@ def notes_length(carry: str) -> int:
         length.isascii() and length.isdecimal() and len(length) < 6 and 0 < int(length) <= LONGEST
     ):
         expected = f"'notes', or 'notes:N' with N from 1 to {LONGEST} characters"
-        raise InvalidValueError(field="carry", expected=expected, got=carry)
+        raise InvalidValueError(expected=expected, got=carry)
     return int(length)
+
+
+def _checked(carry: str) -> str:
+    notes_length(carry)
+    return carry
+
+
+CarriedNotes = Annotated[str, AfterValidator(_checked)]
+"""A setting that :func:`notes_length` can read."""
 
 
 def note_line(text: str, most: int) -> str:

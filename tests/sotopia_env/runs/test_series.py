@@ -11,12 +11,14 @@ from sotopia_env import tasks
 from sotopia_env.cli.app import app
 from sotopia_env.concurrency.stopping import Stop
 from sotopia_env.foundation.errors import InvalidValueError, PolicyError, Where
+from sotopia_env.foundation.settings import settings_of
 from sotopia_env.naming import make_policy
 from sotopia_env.policies import LLMPolicy
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.runs import plan_episodes, run_episodes
 from sotopia_env.runs.parts import Part
 from sotopia_env.runs.plan import EpisodePlan
+from sotopia_env.runs.spec import PlayOptions
 from sotopia_env.storage import read_run
 from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.dynamics import Rules
@@ -198,7 +200,7 @@ def test_the_setting_says_how_long_notes_may_be(carry, length):
 @pytest.mark.parametrize("carry", ["note", "notes:", "notes:0", "notes:8001", "notes:many", "notes:-3", "town", ""])
 def test_another_setting_is_refused_with_the_valid_form(carry):
     with raises(InvalidValueError, field="carry"):
-        notes_length(carry)
+        settings_of({"carry": carry}, PlayOptions, "test")
 
 
 def test_a_run_with_notes_is_not_played_in_parts(tmp_path):

@@ -39,7 +39,7 @@ test: $(STAMP) ## run the tests
 learn: $(STAMP) ## train a tiny model through every stage, three seeds, and write runs/learn/report.md
 	$(BIN)/python -m studies.learn --config studies/learn/learn.yaml
 
-learn-smol: $(STAMP) ## teach SmolLM2-135M to bargain: clone, relabelled clone, GRPO, three seeds, and write runs/learn-smol/report.md
+learn-smol: $(STAMP) ## teach SmolLM2-135M to bargain: clone, GRPO, three seeds, and write runs/learn-smol/report.md
 	$(BIN)/python -m studies.learn_smol --out runs/learn-smol
 
 soak: $(STAMP) ## long tests: 50 kills of a run with models, training from nothing and after kills, a local Ray, RLlib, tinker, verl, vLLM's set

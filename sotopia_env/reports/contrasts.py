@@ -37,6 +37,7 @@ from sotopia_env.reports.seats.units import (
 
 CONDITION, TAG = "condition", "tag"
 _NOT_SHARED = "no seat, partner and rules in common; play all levels with the same partners and rules"
+_OWN_SEATS = "no seat has had both; a difference would be one of seats"
 MOST_PAIRS = 6
 """The maximum number of levels whose pairs are all compared; with more levels, and for tags, each level is compared
 with all others together."""
@@ -204,10 +205,11 @@ def _contrast(
         return Contrast(name, policy, NOTHING, None, f"no seats of {empty[0]}; play tasks that have it")
     every_unit = unit_of(list(itertools.chain.from_iterable(groups[level] for level in weights)))[1]
     played = {every_unit(seat) for level in weights for seat in groups[level]}
+    seats = set.intersection(*({seat.seat for seat in groups[level]} for level in weights))
     groups = _with_common_seats({level: groups[level] for level in weights})
     every = list(itertools.chain.from_iterable(groups.values()))
     if not every:
-        return Contrast(name, policy, NOTHING, None, _NOT_SHARED, len(played))
+        return Contrast(name, policy, NOTHING, None, _NOT_SHARED if seats else _OWN_SEATS, len(played))
     over, unit = unit_of(every)
     units = {level: {unit(seat) for seat in seats} for level, seats in groups.items()}
     common = set.intersection(*units.values())

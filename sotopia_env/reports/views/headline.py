@@ -51,7 +51,7 @@ def _of_levels(comparison: Comparison) -> str:
         return ""
     effects = [item for item in by.contrasts if item.q is not None and item.q < _LEVEL and item.estimate is not None]
     if not effects:
-        return f"No difference by {by.factor} can be effects from chance."
+        return f"No difference by {by.factor} can be told from chance."
     first = max(effects, key=lambda item: abs(item.estimate.mean) if item.estimate else 0.0)
     assert first.estimate is not None
     rest = len(effects) - 1

@@ -143,6 +143,21 @@ def test_levels_that_share_nothing_are_compared_as_independent_groups_by_welch()
     assert (item.estimate.low, item.estimate.high) == pytest.approx(tuple(test.confidence_interval()))
 
 
+@pytest.mark.parametrize(("other", "reason"), [((B, A), "no seat has had both"), ((A, C), "same partners and rules")])
+def test_levels_that_cannot_be_compared_say_whether_the_seat_or_the_partner_is_the_reason(
+    other: tuple[Speaker, Speaker], reason: str
+) -> None:
+    episodes = []
+    for tag, policies in {"x": (A, B), "y": other}.items():
+        for number in range(4):
+            task = make_task(f"{tag}{number}", 10 * number + (tag == "y"))
+            task = task.model_copy(update={"scenario": task.scenario.model_copy(update={"tags": (tag,)})})
+            episodes.append(scored(EpisodePlan(task, policies), (5.0, 5.0)))
+    item = contrast(compare(episodes, metrics=["goal"], by="tag"), "x - all others")
+    assert item.estimate is None
+    assert reason in item.missing
+
+
 @pytest.mark.parametrize("factor", ["tag", "scenario", "character", "relationship"])
 def test_every_factor_has_means_for_each_policy(factor: str) -> None:
     result = compare(experiment(castings=2), metrics=["goal"], by=factor)

@@ -17,6 +17,7 @@ from sotopia_env.reports.seat_results import SeatResult, seat_results
 from sotopia_env.reports.seats.crossed import crossed_estimate
 from sotopia_env.reports.sheet import Report, Sheet, Value, show_percent
 from sotopia_env.storage import read_run
+from studies.accepted_offers import Accepted, accepted_sheet, add_accepted
 from studies.learn.claims import MARGIN, gain_range, over_seeds, p_values, verdict
 from studies.learn_smol import stages
 from studies.learn_smol.stages import EVALUATION, SHARED
@@ -93,18 +94,23 @@ class Results:
             one entry, :data:`~studies.learn_smol.stages.SHARED`.
         losing: by policy and partner: of each episode, whether its deal was worse for the policy than none.
         turns: by policy: the number of own turns, and of those that were not an action or not allowed.
+        accepted: by policy: of its turns with an open offer, whether it accepted, by what the offer was worth.
     """
 
     goals: dict[tuple[str, str], dict[str, dict[_TaskSeat, float]]] = field(default_factory=dict)
     losing: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
     turns: dict[str, list[int]] = field(default_factory=dict)
+    accepted: Accepted = field(default_factory=dict)
 
     def add(self, folder: Path, evaluation: str = EVALUATION) -> None:
         """Adds an evaluation from the directory of a training seed, or from the shared one."""
         for run in sorted((folder / evaluation / "runs").iterdir()):
             # Runs are named POLICY-vs-PARTNER-NUMBER.
             policy, partner = run.name.rsplit("-", 1)[0].split("-vs-")
-            rows = own_rows(seat_results(read_run(run)), policy)
+            episodes = list(read_run(run))
+            for episode in episodes:
+                add_accepted(episode, self.accepted, [policy])
+            rows = own_rows(seat_results(episodes), policy)
             goals = {(row.task, row.seat): row.values[GOAL] for row in rows}
             self.goals.setdefault((policy, partner), {})[folder.name] = goals
             # FIN is below 0 only if a deal is worse than none, which GOAL pays like none.
@@ -205,16 +211,18 @@ def write_report(folder: Path, seeds: Sequence[int], changed: Sequence[str] = ()
     for name in (SHARED, *names):
         results.add(folder / name)
     goals, losing, claims = _goals(results), _losing(results), _claims(results, names)
+    accepted = accepted_sheet(results.accepted, _policies())
     differences, times = _differences(results, names), times_sheet(folder)
-    begin, turns, lost, declared, paired, minutes = _TEXTS
+    begin, turns, lost, read, declared, paired, minutes = _TEXTS
     parts: list[str | Sheet] = [begin.format(seeds=", ".join(names)), declared, claims, turns, goals, lost, losing]
+    parts += [read, accepted]
     if changed:
         parts.insert(1, _CHANGED.format(changed=", ".join(f"`{item}`" for item in changed)))
     report = Report(
         name="report",
-        title="SmolLM2-135M: clone, GRPO and relabelled clone, decided over training seeds and tasks",
+        title="SmolLM2-135M: clone and GRPO, decided over training seeds and tasks",
         parts=[*parts, paired, differences, METHOD, minutes, times],
-        sheets=[claims, goals, losing, differences, times],
+        sheets=[claims, goals, losing, accepted, differences, times],
         charts=lambda: {"goal": _chart(results)},
     )
     return report.write(folder, ("svg",), markdown=True)[0]
@@ -226,6 +234,8 @@ _TEXTS = (
     "Means, with intervals over tasks, these seeds fixed. Turns: own turns that were not an action or not allowed, of "
     "all own turns with the partners that the policy has here.",
     "Losing deals: deals that are worse for the policy than none, in percent of episodes. GOAL pays them like none.",
+    "Accepted offers, in percent of the turns in which the policy could accept one, by what the best of them was worth to "
+    "it. A script that concedes to the end accepts a gain in its last turn, and never a loss.",
     "The claims, declared before the study ran. *over seeds* is the 95 % t-interval of the seeds' means: the mean that "
     "other training seeds would have, on these tasks and with these episodes of scripts, which all seeds share. "
     "Against a script it is too narrow: the chance of its episodes is not counted. *over seeds and tasks* also says "

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.errors import SotopiaError, UnknownNameError
 from sotopia_env.reports.sheet import Sheet, Value, show_percent
 from sotopia_env.storage import read_run
 from sotopia_env.world.dynamics import StopReason
@@ -79,11 +79,15 @@ def main() -> int:
     try:
         for run in options.runs:
             for episode in read_run(run):
-                add_accepted(episode, accepted, options.policy)
+                add_accepted(episode, accepted)
+        for name in options.policy:
+            if name not in accepted:
+                raise UnknownNameError(field="policy", got=name, valid=sorted(accepted))
     except SotopiaError as error:
         sys.stderr.write(f"sotopia: {error}\n")
         return 2
-    sys.stdout.write(accepted_sheet(accepted).text() + "\n")
+    shown = [(name, name) for name in options.policy]
+    sys.stdout.write(accepted_sheet(accepted, shown).text() + "\n")
     return 0
 
 

@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 
-from sotopia_env.foundation.errors import SotopiaError
+from sotopia_env.foundation.errors import SotopiaError, UnknownNameError
 from sotopia_env.reports.intervals import estimate
 from sotopia_env.reports.seat_results import SHARE, SUCCESS, SeatResult, metric_bounds, seat_results
 from sotopia_env.reports.sheet import Sheet, Value, show_percent
@@ -32,7 +32,15 @@ def figures(rows: Iterable[SeatResult], policies: Sequence[str] = (), seat: int 
         rows: the seats of episodes of a verified family.
         policies: the policies to show; all by default.
         seat: the position of the seat to show; all by default.
+
+    Raises:
+        UnknownNameError: no seat has such a policy; policies of one name with other parameters are told apart by them.
     """
+    rows = list(rows)
+    names = sorted({row.policy for row in rows})
+    for name in policies:
+        if name not in names:
+            raise UnknownNameError(field="policy", got=name, valid=names)
     groups: dict[tuple[str, str], list[SeatResult]] = {}
     for row in rows:
         if (not policies or row.policy in policies) and seat in (None, row.seat):
@@ -60,10 +68,11 @@ def main() -> int:
     options = parser.parse_args()
     try:
         rows = seat_results(episode for run in options.runs for episode in read_run(run))
+        sheet = figures(rows, options.policy, options.seat)
     except SotopiaError as error:
         sys.stderr.write(f"sotopia: {error}\n")
         return 2
-    sys.stdout.write(figures(rows, options.policy, options.seat).markdown() + "\n")
+    sys.stdout.write(sheet.markdown() + "\n")
     return 0
 
 

@@ -234,8 +234,8 @@ _TEXTS = (
     "Means, with intervals over tasks, these seeds fixed. Turns: own turns that were not an action or not allowed, of "
     "all own turns with the partners that the policy has here.",
     "Losing deals: deals that are worse for the policy than none, in percent of episodes. GOAL pays them like none.",
-    "Accepted offers, in percent of the turns in which the policy could accept one, by what the best of them was worth to "
-    "it. A script that concedes to the end accepts a gain in its last turn, and never a loss.",
+    "Accepted offers, in percent of the turns in which the policy could accept one, by what the best of them was "
+    "worth to it. A script that concedes to the end accepts a gain in its last turn, and never a loss.",
     "The claims, declared before the study ran. *over seeds* is the 95 % t-interval of the seeds' means: the mean that "
     "other training seeds would have, on these tasks and with these episodes of scripts, which all seeds share. "
     "Against a script it is too narrow: the chance of its episodes is not counted. *over seeds and tasks* also says "

@@ -28,6 +28,12 @@ def run(tmp_path_factory):
     return folder
 
 
+def test_a_policy_that_nobody_played_is_named(run, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["play_figures", str(run), "--policy", "random-ofers"])
+    assert main() == 2
+    assert "random-offers" in capsys.readouterr().err
+
+
 def test_every_pair_has_a_row_with_the_share_of_losing_deals(run):
     rows = seat_results(read_run(run))
     sheet = figures(rows, ["random-offers"])

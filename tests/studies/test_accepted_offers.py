@@ -55,6 +55,6 @@ def test_the_command_prints_the_policies_and_names_an_unknown_one(run, capsys, m
     monkeypatch.setattr(sys, "argv", ["accepted_offers", str(run), "--policy", "linear"])
     assert main() == 0
     assert "linear" in capsys.readouterr().out
-    monkeypatch.setattr(sys, "argv", ["accepted_offers", str(run), "--policy", "linar"])
+    monkeypatch.setattr(sys, "argv", ["accepted_offers", str(run), "--policy", "linearly"])
     assert main() == 2
     assert "linear" in capsys.readouterr().err

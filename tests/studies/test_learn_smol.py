@@ -76,7 +76,7 @@ def test_a_setting_that_no_file_has_is_a_usage_error(change, capsys, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("change", ["grpo.reward.unvalid=-3", "grpo.situations.count=many", "evaluate.partnrs=[x]"])
+@pytest.mark.parametrize("change", ["grpo.reward.invalids=-3", "grpo.situations.count=many", "evaluate.partnrs=[x]"])
 def test_a_misspelt_setting_is_refused_before_the_first_stage(change, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["learn_smol", "--out", str(tmp_path), "--set", change])
     assert main() == 2

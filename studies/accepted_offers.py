@@ -43,8 +43,8 @@ def add_accepted(episode: Episode, accepted: Accepted, policies: Sequence[str] =
             continue
         view, kinds = table.observe(seat.agent), accepted.setdefault(seat.name, [[] for _ in COLUMNS])
         for index, turn in enumerate(episode.plain_turns):
-            worths = view.offer_worths(index)
-            best = max((worths.get(number, 0.0) for number in view.answerable(index)), default=0.0)
+            gains = view.offer_gains(index)
+            best = max((gains.get(number, 0.0) for number in view.answerable(index)), default=0.0)
             if turn.actor != seat.agent or best == 0.0:
                 continue
             move = turn.action.move

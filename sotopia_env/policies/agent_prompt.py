@@ -9,8 +9,8 @@ There are four formats:
 * ``brief`` is a conversation without instructions, a tenth as long, for models of a few million parameters, which learn
   instructions by training or not at all. It lists goals, private information, the seat's worth, the range of possible
   agreements, the turns, the reason why the seat's answer or move did not count, the turn's number, the number of the
-  seat's turns left, and the move that accepts each open offer. The rest of the table follows from the effects of the
-  moves.
+  seat's turns left, and the move that accepts each open offer, with what the seat gains or loses by it compared with no
+  agreement. The rest of the table follows from the effects of the moves.
 * ``tools`` is ``chat`` with functions to call instead of a JSON form (:mod:`sotopia_env.policies.function_calls`).
 """
 
@@ -145,12 +145,19 @@ def _cue(observation: Observation, number: int, index: int | None = None) -> str
     """The last line of a user's message: the turn, the seat's turns left, and the moves that accept open offers."""
     if index is None and not observation.acting:
         return f"(turn {number})"
-    worths = observation.offer_worths(index)
+    gains = observation.offer_gains(index)
     answers = "".join(
-        f', open: {{"accept": {offer}}}{f" worth {worths[offer]:.15g}" if offer in worths else ""}'
+        f', open: {{"accept": {offer}}}{_gain_text(gains[offer]) if offer in gains else ""}'
         for offer in observation.answerable(index)
     )
-    return f"(turn {number}, own turns left: {observation.own_turns_left(index)}{answers})"
+    left = observation.own_turns_left(index)
+    turns = "your last turn" if left == 1 else f"own turns left: {left}"
+    return f"(turn {number}, {turns}{answers})"
+
+
+def _gain_text(gain: float) -> str:
+    """An offer's worth less that of no agreement, with a word for its sign: copied prices hide what a minus means."""
+    return f" gains {gain:.15g}" if gain > 0 else f" loses {-gain:.15g}" if gain < 0 else " gains nothing"
 
 
 def _brief_system(briefing: Briefing) -> str:

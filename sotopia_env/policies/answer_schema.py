@@ -7,6 +7,7 @@ not use ``pattern``, which some servers match against the whole text and others 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sotopia_env.outcomes import Menu
@@ -39,17 +40,17 @@ def action_schema(observation: Observation, max_tokens: int | None = None) -> di
     wordless = [kind.value for kind in observation.available if kind in WORDLESS]
     words = {"type": "string", "maxLength": longest}
     # Words may be empty only beside a move: an action with neither would be refused.
-    utterance, moves = _kinds(speaking, {**words, "minLength": 1}), _moves(observation.moves)
+    utterance, moves = {**words, "minLength": 1}, _moves(observation.moves)
     wait = {"wait": _WAIT} if observation.briefing.timing else {}
-    forms = [_object({**_kinds(speaking, words), "move": {"anyOf": moves}, **wait})] if moves else []
-    forms.append(_object({**utterance, **wait}))
+    forms = [_form(speaking, words, moves, wait)] if moves else []
+    forms.append(_form(speaking, utterance, (), wait))
     if observation.briefing.recipients:
         to = {"to": _recipients(observation.briefing)}
-        forms.append(_object({**utterance, **to, **wait}))
+        forms.append(_form(speaking, utterance, (), to | wait))
         # Statements bind nobody, so they may be addressed to some, too.
         if statements := _statements(observation.moves):
-            forms.append(_object({**_kinds(speaking, words), **to, "move": {"anyOf": statements}, **wait}))
-    return {"anyOf": [*(forms if speaking else ()), *([_object(_kinds(wordless) | wait)] if wordless else ())]}
+            forms.append(_form(speaking, words, statements, to | wait))
+    return {"anyOf": [*(forms if speaking else ()), *([_form(wordless, _NO_WORDS, (), wait)] if wordless else ())]}
 
 
 def _moves(menu: Menu | None) -> list[dict[str, Any]]:
@@ -73,9 +74,10 @@ _WAIT = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_WAIT}, {"typ
 _NO_WORDS = {"type": "string", "enum": [""]}
 
 
-def _kinds(kinds: list[str], words: dict[str, Any] = _NO_WORDS) -> dict[str, Any]:
-    return {"action_type": {"type": "string", "enum": kinds}, "argument": words}
-
-
-def _object(fields: dict[str, Any]) -> dict[str, Any]:
+def _form(
+    kinds: list[str], words: dict[str, Any], moves: Sequence[dict[str, Any]], more: dict[str, Any]
+) -> dict[str, Any]:
+    """The schema of one form of an action, with its keys in order."""
+    move = {"move": {"anyOf": [*moves]}} if moves else {}
+    fields = {"action_type": {"type": "string", "enum": kinds}, **move, "argument": words, **more}
     return {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}

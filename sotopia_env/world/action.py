@@ -162,12 +162,12 @@ class ParseFailure:
     reason: str
 
 
-_KEYS = ("action_type", "argument", "to", "move", "wait")
+_KEYS = ("action_type", "move", "argument", "to", "wait")
 _LONGEST_NAME = 400  # a huge text is cut before it is normalised
 
 
 def parse(text: str, recipients: Mapping[str, str] | None = None, finish_reason: str = "") -> Action | ParseFailure:
-    """Reads the one action object ``{"action_type", "argument", "to", "move", "wait"}`` from model text.
+    """Reads the one action object ``{"action_type", "move", "argument", "to", "wait"}`` from model text.
 
     The object may be bare, in a code fence, or after thoughts and words; only a close may follow it
     (:mod:`sotopia_env.foundation.answer_text` has the rule, and how thoughts are marked). Nothing is repaired and
@@ -338,14 +338,17 @@ def _by_fold(recipients: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_json(action: Action, names: Mapping[str, str] | None = None) -> str:
-    """Returns the JSON text that :func:`parse` reads back as ``action``; ``names`` renders recipients by name."""
+    """Returns the JSON text that :func:`parse` reads back as ``action``; ``names`` renders recipients by name.
+
+    The move comes before the words: a model that writes this decides first, in a few tokens, and not in the wording.
+    """
     # Not json.dumps: quote() also escapes line ends, direction marks and the control tokens of chat templates.
     to = ""
     if action.to:
         to = f', "to": [{", ".join(quote(names[agent] if names else agent) for agent in action.to)}]'
-    move = f', "move": {escape(move_json(action.move))}' if action.move else ""
+    move = f'"move": {escape(move_json(action.move))}, ' if action.move else ""
     wait = f', "wait": {action.wait}' if action.wait else ""
-    return f'{{"action_type": "{action.action_type.value}", "argument": {quote(action.argument)}{to}{move}{wait}}}'
+    return f'{{"action_type": "{action.action_type.value}", {move}"argument": {quote(action.argument)}{to}{wait}}}'
 
 
 class Advice(Record):

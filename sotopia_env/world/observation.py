@@ -170,6 +170,12 @@ class Observation:
         outlook = self._outlook_at(index)
         return {} if outlook is None else outlook.worths
 
+    def offer_gains(self, index: int | None = None) -> Mapping[int, float]:
+        """Returns what each open offer is worth to the seat less what no agreement is worth, as :meth:`offer_worths`."""
+        worths, worth = self.offer_worths(index), self.briefing.worth
+        # Offers that have a worth belong to an agreement, whose worths all say what none is worth.
+        return {number: value - worth.disagreement for number, value in worths.items()} if worth is not None else {}
+
     def _outlook_at(self, index: int | None) -> Outlook | None:
         protocol = self._state.task.protocol
         if index is None or protocol is None:

@@ -62,6 +62,7 @@ def main() -> int:
         help="the partners of the teacher's episodes and of the clone's own",
     )
     parser.add_argument("--relabel", action="store_true", help="also train the arm of the relabelled clone")
+    parser.add_argument("--clone-only", action="store_true", help="leave GRPO out; without this, it follows later")
     parser.add_argument(
         "--set",
         action="append",
@@ -79,7 +80,10 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     recipe = SHORT_RECIPE if options.short else Recipe()
     recipe = Recipe(
-        options.teacher or recipe.teacher, tuple(options.partners or recipe.partners), relabelled=options.relabel
+        options.teacher or recipe.teacher,
+        tuple(options.partners or recipe.partners),
+        relabelled=options.relabel,
+        improved=not options.clone_only,
     )
     return exit_code(partial(run, options.out, options.seeds, options.processes, changes, recipe))
 

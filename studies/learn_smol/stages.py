@@ -29,7 +29,7 @@ SHARED, EVALUATION = "shared", "evaluation"
 Overrides = Mapping[str, object]
 SHORT: Mapping[str, Overrides] = {
     "tasks": {"given": "bargaining:n=24,seed=7"},
-    "bc": {"trainer.max_steps": 16, "trainer.save_steps": 11},
+    "bc": {"trainer.max_steps": 32, "trainer.save_steps": 22},
     "play": {"tasks.scenarios": 6},
     "grpo": {
         "situations.partners": ["conceder"],
@@ -103,18 +103,21 @@ class Recipe:
         teacher: the script that is cloned, and that answers in the clone's own states.
         partners: the partners of the teacher's episodes and of the clone's own.
         relabelled: whether the arm of the relabelled clone is trained, too.
+        improved: whether the clone is trained further, by GRPO.
     """
 
     teacher: str = "linear"
     partners: tuple[str, ...] = (*MET, "random-walk")
     relabelled: bool = False
+    improved: bool = True
 
     @property
     def changed(self) -> list[str]:
         """What differs from the recipe of the declared study, as text."""
         declared = Recipe()
         changed = [f"teacher={self.teacher}"] if self.teacher != declared.teacher else []
-        return changed + ([f"partners={' '.join(self.partners)}"] if self.partners != declared.partners else [])
+        changed += [f"partners={' '.join(self.partners)}"] if self.partners != declared.partners else []
+        return changed + ([] if self.improved else ["without GRPO"])
 
     @property
     def taught(self) -> list[Overrides]:
@@ -144,8 +147,9 @@ def seed_stages(seed: int, recipe: Recipe | None = None) -> Iterator[Stage]:
         yield Stage("collect", "expert", {**expert, "tasks.families.seed": 1000 * seed + 10 * number})
     yield Stage("bc", "bc", {"data": recipe.taught, "trainer.seed": seed})
     yield Stage("evaluate", "evaluate", {"policies": [evaluated("clone")]})
-    yield Stage("grpo", "grpo", {"situations.task_seed": 1000 * seed + 5, "trainer.seed": seed})
-    yield Stage("evaluate", "evaluate", {"policies": [evaluated("grpo")]})
+    if recipe.improved:
+        yield Stage("grpo", "grpo", {"situations.task_seed": 1000 * seed + 5, "trainer.seed": seed})
+        yield Stage("evaluate", "evaluate", {"policies": [evaluated("grpo")]})
     if recipe.relabelled:
         yield from _relabelled(seed, recipe)
 

@@ -29,9 +29,10 @@ def write_transcripts(folder: Path, seed: int) -> Path:
     ]
     runs = folder / str(seed) / EVALUATION / "runs"
     partners = [partner for partner in MET if any(runs.glob(f"{_BEFORE}-vs-{partner}-*"))]
+    played = [policy for policy in (_BEFORE, _AFTER) if any(runs.glob(f"{policy}-vs-*"))]
     for number in range(TASKS):
         partner = partners[number % len(partners)]
-        for policy in (_BEFORE, _AFTER):
+        for policy in played:
             episode = _episode(runs, policy, partner, number)
             heading = f"## Task {number + 1}, against {partner}, {'before' if policy == _BEFORE else 'after'}"
             parts.append(f"{heading}\n\n```text\n{_conversation(episode)}\n```\n")

@@ -51,10 +51,16 @@ def test_another_teacher_with_other_partners_is_cloned_and_asked_for_labels():
     }
 
 
+def test_a_study_of_the_clone_alone_has_the_same_stages_until_then():
+    whole, clone = (list(seed_stages(1, Recipe(improved=improved))) for improved in (True, False))
+    assert clone == whole[: len(clone)]
+    assert [stage.config for stage in whole[len(clone) :]] == ["grpo", "evaluate"]
+
+
 def test_the_report_says_what_differs_from_the_declared_study(tmp_path):
     assert Recipe().changed == []
-    changed = [*Recipe("micro", ("linear",)).changed, "grpo.reward.invalid=-3"]
-    assert changed[:2] == ["teacher=micro", "partners=linear"]
+    changed = [*Recipe("micro", ("linear",), improved=False).changed, "grpo.reward.invalid=-3"]
+    assert changed[:3] == ["teacher=micro", "partners=linear", "without GRPO"]
     plans = plan_episodes(tasks.generate("bargaining", 2, seed=3), [("linear", "conceder")])
     played = tmp_path / "shared/evaluation/runs/linear-vs-conceder-1"
     asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified"), run_dir=played, progress=False))

@@ -214,7 +214,7 @@ def _answer_form(task: Task, action_types: tuple[ActionType, ...]) -> str:
     form, note = protocol.space.offer_form if protocol.kind == "agreement" else (_OTHER_MOVES[protocol.kind], "")
     if protocol.facts is not None and protocol.kind != "discussion":
         note = f"{note} (beside or in place of the move: {_OTHER_MOVES['discussion']})"
-    return f'{{"action_type": "{kind.value}", "argument": "…", "move": {escape(form)}}}{escape(note)}'
+    return f'{{"action_type": "{kind.value}", "move": {escape(form)}, "argument": "…"}}{escape(note)}'
 
 
 _OTHER_MOVES = {

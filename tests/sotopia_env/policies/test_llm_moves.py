@@ -23,7 +23,7 @@ from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.observation import observe
 from tests.errors import raises
 from tests.sotopia_env.factories import scenario, task
-from tests.sotopia_env.outcome_tasks import ballot, contract, riddle, sale
+from tests.sotopia_env.outcome_tasks import ballot, contract, riddle, sale, verified
 from tests.sotopia_env.policies.doubles import decide, observed
 
 TERMS = {"price": 84, "start": "June 1", "firewood": {"agent_0": 1, "agent_1": 2}}
@@ -193,7 +193,7 @@ def test_instructions_say_what_a_move_is_and_how_it_is_written(format_):
     text = "\n".join(m["content"] for m in AgentPrompt(format_).messages(observed(contract(), OFFER)))
     assert "Words bind nobody" in text
     terms = '"price": …, "start": …, "firewood": {"agent_0": …, "agent_1": …}'
-    assert f'{{"action_type": "speak", "argument": "…", "move": {{"propose": {{{terms}}}}}}}' in text
+    assert f'{{"action_type": "speak", "move": {{"propose": {{{terms}}}}}, "argument": "…"}}' in text
     assert "agent_1 is Bram Testa" in text
     assert '{"accept": 1} accepts Ada Testa\'s offer #1' in text
     assert "move" not in AgentPrompt(format_).messages(observed(task()))[0]["content"]
@@ -244,9 +244,9 @@ def test_the_brief_format_shows_what_only_the_seat_itself_learns():
     *contents, last = [message["content"] for message in messages[1:]]
     assert contents == [
         "(begin)\n(turn 1, own turns left: 10)",
-        '{"action_type": "speak", "argument": "", "move": {"claim": "Ana Lee"}}',
+        '{"action_type": "speak", "move": {"claim": "Ana Lee"}, "argument": ""}',
         '(claims "Ana Lee" (wrong))\nBram Testa said: "Well."\n(turn 3, own turns left: 9)',
-        '{"action_type": "speak", "argument": "Hm.", "move": {"accept": 1}}',
+        '{"action_type": "speak", "move": {"accept": 1}, "argument": "Hm."}',
     ]
     assert re.fullmatch(
         r'\(your move did not count: ".+"\)\nBram Testa said: "So."\n\(turn 5, own turns left: 8\)', last
@@ -310,13 +310,28 @@ def last_words(name: str) -> str:
     return [part for part in re.split(r"\{\{\w+\}\}|\n|\"|\w+: ", prompt_text(name)) if len(part) > 12][-1]
 
 
-def test_the_brief_format_shows_at_every_own_turn_how_an_open_offer_is_accepted():
+def test_the_brief_format_shows_at_every_own_turn_how_an_open_offer_is_accepted_and_what_it_gains():
     other = action({"propose": {**TERMS, "price": 90}}, "No.")
-    messages = AgentPrompt("brief").messages(observed(contract(), other, action(), OFFER))
+    dear = action({"propose": {**TERMS, "price": 70}}, "Then 70.")
+    even = action({"propose": {**TERMS, "price": 81}}, "81.")
+    turns = (OFFER, action(), other, action(), dear, action(), even)
+    messages = AgentPrompt("brief").messages(observed(contract(), *turns, rules=Rules(max_turns=8)))
+    # The seat gets the price less 81 with these terms.
     assert [m["content"].rpartition("\n")[2] for m in messages if m["role"] == "user"] == [
-        '(turn 2, own turns left: 10, open: {"accept": 1} worth 9)',
-        '(turn 4, own turns left: 9, open: {"accept": 2} worth 3)',
+        '(turn 2, own turns left: 4, open: {"accept": 1} gains 3)',
+        '(turn 4, own turns left: 3, open: {"accept": 2} gains 9)',
+        '(turn 6, own turns left: 2, open: {"accept": 3} loses 11)',
+        '(turn 8, your last turn, open: {"accept": 4} gains nothing)',
     ]
+
+
+def test_a_gain_is_what_exceeds_the_worth_of_no_agreement():
+    worth = [{"issues": {"price": {"per_unit": unit}}, "no_agreement": 40} for unit in (-1, 1)]
+    price = {"name": "price", "kind": "number", "low": 0, "high": 100}
+    bare = verified({"protocol": {"kind": "agreement"}, "issues": [price], "worth": worth})
+    for amount, gain in ((35, "loses 5"), (40, "gains nothing"), (45, "gains 5")):
+        offer = action({"propose": {"price": amount}}, "Well?")
+        assert gain in AgentPrompt("brief").messages(observed(bare, offer))[-1]["content"]
 
 
 def test_a_brief_prompt_stays_short():
@@ -334,9 +349,8 @@ def test_examples_may_hold_moves(format_):
     decide(policy, observed(contract()))
     answers = [m["content"] for m in model.requests[0].messages if m["role"] == "assistant"]
     assert [json.loads(text)["move"] for text in answers] == [{"propose": TERMS}, {"accept": 2}]
-    assert answers[0].endswith(
-        '{"propose": {"price": 84, "start": "June 1", "firewood": {"agent_0": 1, "agent_1": 2}}}}'
-    )
+    terms = '{"price": 84, "start": "June 1", "firewood": {"agent_0": 1, "agent_1": 2}}'
+    assert answers[0] == f'{{"action_type": "speak", "move": {{"propose": {terms}}}, "argument": "Well."}}'
 
 
 def test_an_example_with_a_move_that_cannot_be_is_refused():

@@ -4,33 +4,12 @@ import pytest
 from sotopia_training.data.samples import RowMaker
 from sotopia_training.data.sources import SourceSettings, source_rows
 from sotopia_training.fitting.behavior_cloning import STATES, BehaviorCloningSettings, run
-from sotopia_training.fitting.held_out_states import HeldOutStates, move_tokens, read_states, write_states
+from sotopia_training.fitting.held_out_states import HeldOutStates, read_states, write_states
 from sotopia_training.models.loading import find_model, load_causal_lm
-from sotopia_training.models.tokenizers import answer_ids, answer_text
+from sotopia_training.models.tokenizers import answer_ids
 from sotopia_training.stage.settings import ModelSettings
 
 from tests.sotopia_training.conftest import SHORT
-
-
-@pytest.mark.parametrize(
-    ("completion", "move"),
-    [
-        (
-            '{"action_type": "speak", "argument": "I say 4.", "move": {"propose": {"price": 4}}}',
-            '{"propose": {"price": 4}}',
-        ),
-        ('{"action_type": "speak", "argument": "the \\"move\\": 1", "move": {"accept": 1}}', '{"accept": 1}'),
-        ('{"action_type": "speak", "argument": "move"}', ""),
-        ("no JSON", ""),
-    ],
-)
-def test_the_tokens_of_a_move_are_told_from_those_of_words(tokenizer, completion, move):
-    ids, flags = answer_ids(tokenizer, completion), move_tokens(tokenizer, completion)
-    assert len(flags) == len(ids)
-    assert not flags[-1]  # the end token
-    text = answer_text(tokenizer, [token for token, is_move in zip(ids, flags, strict=True) if is_move])
-    # A token may begin before the move, with its key.
-    assert text.strip(" :}").removeprefix('"move"').strip(" :") == move.strip(" :}")
 
 
 def test_a_teachers_own_answers_agree_with_it(cloned, expert_run, tokenizer, tmp_path, monkeypatch):

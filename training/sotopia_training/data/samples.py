@@ -316,10 +316,14 @@ def weighted(rows: Iterable[TrainingRow], weight: float) -> Iterator[TrainingRow
     if not 0 <= weight < float("inf"):
         raise InvalidValueError(field="weight", expected="a number of at least 0", got=weight)
     for (episode, seat), conversation in itertools.groupby(rows, key=lambda row: (row.episode, row.seat)):
-        digest = hashlib.sha256(f"{episode}:{seat}".encode()).digest()
-        # 48 bits of the hash as a number in [0, 1): the draw depends on the conversation alone.
-        extra = int.from_bytes(digest[:6], "big") / 2**48 < weight % 1
+        extra = in_share(f"{episode}:{seat}", weight % 1)
         yield from itertools.chain(*itertools.tee(conversation, int(weight) + extra))
+
+
+def in_share(key: str, share: float) -> bool:
+    """Returns whether a key is one of a ``share`` of all keys, drawn by the key alone."""
+    digest = hashlib.sha256(key.encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48 < share  # 48 bits of the hash as a number in [0, 1)
 
 
 def stream_dataset(records: Iterable[Mapping[str, Any]], features: Features, folder: str | Path) -> Dataset:

@@ -24,8 +24,9 @@ from sotopia_env.foundation.extras import extra
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.world.observation import ChatMessage
-from sotopia_training.data.samples import RowMaker, Split, TrainingRow, split_scenarios, stream_dataset
+from sotopia_training.data.samples import RowMaker, Split, TrainingRow, in_share, split_scenarios, stream_dataset
 from sotopia_training.data.sources import SourceSettings, source_rows
+from sotopia_training.fitting.answer_parts import word_tokens
 from sotopia_training.fitting.arguments import FitSettings, check_keep, training_arguments
 from sotopia_training.fitting.forecast import TrainingForecast, supervised_forecast
 from sotopia_training.fitting.held_out_states import HeldOutStates, read_states, write_states
@@ -69,6 +70,8 @@ class BehaviorCloningSettings(FitSettings):
         rows: ``turns`` makes one row per answer; ``conversations`` makes one row of all answers of a seat in an
             episode, as long as each prompt continues the previous one. The loss is the same for a half to a fifth of
             the tokens.
+        word_share: the share of the answers with a move whose words are trained, too; of the others the move and the
+            JSON around the words. Below 1, fewer tokens that a script draws at random compete with those that decide.
         output: the directory of the stage.
     """
 
@@ -80,6 +83,7 @@ class BehaviorCloningSettings(FitSettings):
     validation: float = Field(default=0.1, ge=0, lt=1)
     held_out_states: int = Field(default=0, ge=0)
     rows: Literal["turns", "conversations"] = "turns"
+    word_share: float = Field(default=1.0, ge=0, le=1)
     output: str
 
     @model_validator(mode="after")
@@ -154,8 +158,20 @@ def training_rows(
 
     maker = RowMaker(settings.prompt, count, count_answer)
     rows = source_rows(settings.data, maker, settings.evaluation_tasks)
-    pairs = ((row, tokens(row)) for row in rows)
+    pairs = ((row, _trained_parts(row, tokens(row), tokenizer, settings.word_share)) for row in rows)
     return maker, pairs if settings.rows == "turns" else conversations(pairs)
+
+
+def _trained_parts(
+    row: TrainingRow, tokens: TokenRow, tokenizer: PreTrainedTokenizerBase, word_share: float
+) -> TokenRow:
+    """Returns the tokens with the labels of an answer's words removed, unless it is drawn to keep them."""
+    if in_share(f"{row.episode}:{row.seat}:{row.turn}", word_share):
+        return tokens
+    words = word_tokens(tokenizer, row.completion)
+    start = len(tokens.labels) - len(words)
+    answer = [IGNORED if word else label for word, label in zip(words, tokens.labels[start:], strict=True)]
+    return TokenRow(tokens.input_ids, [*tokens.labels[:start], *answer])
 
 
 def conversations(rows: Iterable[tuple[TrainingRow, TokenRow]]) -> Iterator[tuple[TrainingRow, TokenRow]]:

@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 from sotopia_env.foundation.files import read_lines, write_text_atomically
-from sotopia_env.foundation.json_text import decode_json
 from sotopia_env.foundation.records import Record, read_record
 from sotopia_env.world import Action, Observation
 from sotopia_env.world.episode import Episode
@@ -21,6 +20,7 @@ from sotopia_env.world.observation import ChatMessage
 from sotopia_env.world.play.table import Table
 from sotopia_training.data.agreement import match_figures, move_match
 from sotopia_training.data.samples import TrainingRow
+from sotopia_training.fitting.answer_parts import move_tokens
 from sotopia_training.models.generation import BatchedGenerator, Sampling
 from sotopia_training.models.tokenizers import answer_ids, answer_text, prompt_ids
 
@@ -115,37 +115,6 @@ class HeldOutStates:
                 Trainer.log(trainer, figures)  # not TRL's, which adds what is due in the next report of a step
 
         return Compare()
-
-
-def move_tokens(tokenizer: PreTrainedTokenizerBase, completion: str) -> list[bool]:
-    """Returns for each token of an answer, its end token included, whether it is a part of the move."""
-    start, end = _move_span(completion)
-    ids = answer_ids(tokenizer, completion)
-    # The end of each token in the text, measured on prefixes: tokenizers without offsets have it, too.
-    ends = [len(answer_text(tokenizer, ids[: count + 1])) for count in range(len(ids))]
-    return [start < after and before < end and before < after for before, after in zip([0, *ends], ends, strict=False)]
-
-
-def _move_span(completion: str) -> tuple[int, int]:
-    """Returns start and end of the move in an action as JSON; (0, 0) if it has none."""
-    try:
-        move = decode_json(completion).get("move")
-    except (ValueError, AttributeError):  # not JSON, or not an object
-        return 0, 0
-    if not isinstance(move, dict):
-        return 0, 0
-    # Members keep their order, and words cannot contain an unescaped quotation mark: the last such key is the move's.
-    start = completion.rfind('"move"') + len('"move"')
-    stops = range(len(completion), start, -1)
-    stop = next((stop for stop in stops if _is(completion[start:stop].strip().removeprefix(":"), move)), start)
-    return start, stop
-
-
-def _is(text: str, value: Any) -> bool:
-    try:
-        return bool(decode_json(text) == value)
-    except ValueError:
-        return False
 
 
 def _token_losses(model: PreTrainedModel, prompt: Sequence[int], answer: Sequence[int]) -> list[float]:

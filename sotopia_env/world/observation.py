@@ -171,7 +171,7 @@ class Observation:
         return {} if outlook is None else outlook.worths
 
     def offer_gains(self, index: int | None = None) -> Mapping[int, float]:
-        """Returns what each open offer is worth to the seat less what no agreement is worth, as :meth:`offer_worths`."""
+        """Returns what each open offer is worth to the seat less that of no agreement; see :meth:`offer_worths`."""
         worths, worth = self.offer_worths(index), self.briefing.worth
         # Offers that have a worth belong to an agreement, whose worths all say what none is worth.
         return {number: value - worth.disagreement for number, value in worths.items()} if worth is not None else {}

@@ -75,14 +75,15 @@ def test_prompts_hold_the_worths_of_open_offers_unless_the_rules_switch_them_off
         state = transition(state, say("This?", propose={"price": price}))
         observation = observe(state, "agent_1")
         value = task.scenario.outcome.worth[1].value(task.protocol.space, {"price": price}, "agent_1")
-        assert observation.offer_worths() == ({1: value} if worths else {})
+        assert observation.offer_worths() == observation.offer_gains() == ({1: value} if worths else {})
         assert observation.acting
         assert ActionType.SPEAK in observation.available
         texts[worths] = "\n".join(message["content"] for message in AgentPrompt(format_).messages(observation))
     for word in ("(best)", "(no gain)", "(worst)"):
         assert word in texts[True]
         assert word not in texts[False]
-    assert f"worth {value:.15g}" in texts[True] or f"#1 {value:.15g}" in texts[True]
+    assert value < 0
+    assert f"loses {-value:.15g}" in texts[True] or f"#1 {value:.15g}" in texts[True]
 
 
 def test_another_seats_worths_are_in_no_observation():

@@ -29,7 +29,7 @@ SHARED, EVALUATION = "shared", "evaluation"
 Overrides = Mapping[str, object]
 SHORT: Mapping[str, Overrides] = {
     "tasks": {"given": "bargaining:n=24,seed=7"},
-    "bc": {"trainer.max_steps": 32, "trainer.save_steps": 22},
+    "bc": {"trainer.max_steps": 16, "trainer.save_steps": 11},
     "play": {"tasks.scenarios": 6},
     "grpo": {
         "situations.partners": ["conceder"],

@@ -17,8 +17,9 @@ from sotopia_env.world.observation import Briefing, Observation
 LONGEST_ARGUMENT = 1_000
 """The maximum number of characters of an argument in the schema, about 170 words. Without a limit a weak model never
 closes the string. llama.cpp accepts at most 2,000 repetitions."""
-# English has about four characters per token, so half of the tokens of an answer are left for the move.
-_CHARACTERS_PER_TOKEN = 2
+# English has about four characters per token and the text of a weak model three, so half of the tokens of an answer are
+# left for the move.
+_CHARACTERS_PER_TOKEN = 1.5
 
 
 def action_schema(observation: Observation, max_tokens: int | None = None) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def action_schema(observation: Observation, max_tokens: int | None = None) -> di
     """
     longest = LONGEST_ARGUMENT
     if max_tokens is not None:
-        longest = max(1, min(longest, _CHARACTERS_PER_TOKEN * max_tokens))
+        longest = max(1, min(longest, int(_CHARACTERS_PER_TOKEN * max_tokens)))
     speaking = [kind.value for kind in observation.available if kind not in WORDLESS]
     wordless = [kind.value for kind in observation.available if kind in WORDLESS]
     words = {"type": "string", "maxLength": longest}

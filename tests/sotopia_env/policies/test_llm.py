@@ -149,7 +149,7 @@ def test_seed_schema_and_logprobs_are_sent_when_wanted():
     aloud, in_private, silent = request.schema["anyOf"]
     utterance = {
         "action_type": {"type": "string", "enum": ["speak"]},
-        "argument": {"type": "string", "minLength": 1, "maxLength": 100},
+        "argument": {"type": "string", "minLength": 1, "maxLength": 75},
     }
     names = {"type": "array", "items": {"type": "string", "enum": ["Bram Testa", "Chidi Testa"]}, "maxItems": 2}
     for form, properties in ((aloud, utterance), (in_private, {**utterance, "to": names})):

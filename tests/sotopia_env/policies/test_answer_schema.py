@@ -116,7 +116,7 @@ def test_doing_nothing_and_leaving_have_no_move(kind: str) -> None:
     assert validator.is_valid({"action_type": "speak", "argument": "", "move": {"claim": "Bo Li"}})
 
 
-@pytest.mark.parametrize(("max_tokens", "longest"), [(None, LONGEST_ARGUMENT), (160, 320), (4_096, LONGEST_ARGUMENT)])
+@pytest.mark.parametrize(("max_tokens", "longest"), [(None, LONGEST_ARGUMENT), (160, 240), (4_096, LONGEST_ARGUMENT)])
 def test_words_are_limited_so_that_an_answer_can_be_closed(max_tokens: int | None, longest: int) -> None:
     validator = jsonschema.Draft202012Validator(action_schema(observed(task()), max_tokens))
     for length in (1, longest, longest + 1):

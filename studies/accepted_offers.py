@@ -1,4 +1,4 @@
-"""Which open offers a policy accepts: by what they are worth to its seat, in its last turn and before.
+"""The shares of open offers that a policy accepts, by their worth to its seat, in its last turn and before.
 
 python -m studies.accepted_offers runs/a runs/b --policy clone
 
@@ -49,8 +49,8 @@ def add_accepted(episode: Episode, accepted: Accepted, policies: Sequence[str] =
                 continue
             move = turn.action.move
             settles = index == end and episode.stop is StopReason.SETTLED
-            taken = move is not None and (move.kind.value == "accept" or (move.kind.value == "propose" and settles))
-            kinds[2 * (best < 0) + (view.own_turns_left(index) > 1)].append(taken)
+            accepts = move is not None and (move.kind.value == "accept" or (move.kind.value == "propose" and settles))
+            kinds[2 * (best < 0) + (view.own_turns_left(index) > 1)].append(accepts)
 
 
 def accepted_sheet(accepted: Accepted, titles: Iterable[tuple[str, str]] = ()) -> Sheet:
@@ -86,8 +86,8 @@ def main() -> int:
     except SotopiaError as error:
         sys.stderr.write(f"sotopia: {error}\n")
         return 2
-    shown = [(name, name) for name in options.policy]
-    sys.stdout.write(accepted_sheet(accepted, shown).text() + "\n")
+    titles = [(name, name) for name in options.policy]
+    sys.stdout.write(accepted_sheet(accepted, titles).text() + "\n")
     return 0
 
 

@@ -156,7 +156,7 @@ def _cue(observation: Observation, number: int, index: int | None = None) -> str
 
 
 def _gain_text(gain: float) -> str:
-    """An offer's worth less that of no agreement, with a word for its sign: copied prices hide what a minus means."""
+    """An offer's worth less that of no agreement, with a word in place of the sign."""
     return f" gains {gain:.15g}" if gain > 0 else f" loses {-gain:.15g}" if gain < 0 else " gains nothing"
 
 

@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument(
         "--short",
         action="store_true",
-        help="a short run of one partner and half of the steps: ten minutes with one seed",
+        help="a short run of one partner and fewer steps: half an hour of CPU time with AVX2",
     )
     parser.add_argument(
         "--tasks",
@@ -62,7 +62,9 @@ def main() -> int:
         help="the partners of the teacher's episodes and of the clone's own",
     )
     parser.add_argument("--relabel", action="store_true", help="also train the arm of the relabelled clone")
-    parser.add_argument("--clone-only", action="store_true", help="leave GRPO out; without this, it follows later")
+    parser.add_argument(
+        "--clone-only", action="store_true", help="end after the clone; the same command without this goes on with GRPO"
+    )
     parser.add_argument(
         "--set",
         action="append",

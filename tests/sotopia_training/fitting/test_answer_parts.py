@@ -38,7 +38,7 @@ def test_the_tokens_of_a_move_are_told_from_those_of_words(tokenizer, completion
     assert len(moves) == len(spoken) == len(ids)
     assert not moves[-1]  # the end token
     assert not spoken[-1]
-    assert not any(both for both in zip(moves, spoken, strict=True) if all(both))
+    assert not any(map(all, zip(moves, spoken, strict=True)))
     # A token may begin before the move, with its key, and one that holds a quotation mark is not counted as words.
     assert move.strip("{}") in (text := text_of(tokenizer, ids, moves))
     assert "I say" not in text

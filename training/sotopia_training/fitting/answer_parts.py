@@ -1,4 +1,4 @@
-"""Which tokens of an answer are its move, and which are the words beside it."""
+"""The parts of an answer: the tokens of its move, and those of the words beside it."""
 
 from __future__ import annotations
 

@@ -72,6 +72,7 @@ class BehaviorCloningSettings(FitSettings):
             the tokens.
         word_share: the share of the answers with a move whose words are trained, too; of the others the move and the
             JSON around the words. Below 1, fewer tokens that a script draws at random compete with those that decide.
+            Made for answers with the move before the words, as scripts' are: in others it follows untrained words.
         output: the directory of the stage.
     """
 

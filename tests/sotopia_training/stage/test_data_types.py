@@ -10,10 +10,16 @@ from sotopia_training.stage.settings import ModelSettings, fast_dtype
 
 @pytest.mark.parametrize(
     ("capabilities", "expected"),
-    [({"amx_bf16": True}, "bfloat16"), ({"avx512_bf16": True}, "float32"), ({}, "float32")],
+    [
+        ({"amx_bf16": True}, "bfloat16"),
+        ({"avx512_bf16": True, "cpu_name": "AMD EPYC 9R45"}, "bfloat16"),
+        ({"avx512_bf16": True, "cpu_name": "Intel(R) Xeon(R)"}, "float32"),
+        ({"cpu_name": "AMD EPYC 7571"}, "float32"),
+        ({}, "float32"),
+    ],
 )
 def test_a_cpu_without_fast_bfloat16_computes_in_float32(
-    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], expected: str
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool | str], expected: str
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)

@@ -198,7 +198,7 @@ def load_model(
         max_tokens: the limit on answers to requests that set none; by default that of training.
         max_length: the maximum number of tokens of a prompt and its answer; by default the model's context.
         quantization: ``nf4`` loads the base in 4 bit.
-        dtype: the data type of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
+        dtype: the data type of the weights; ``auto`` is the fast one of the device: bfloat16 or float32.
         device: the device; ``auto`` is a GPU if one is available.
         max_batch: the maximum number of prompts that are decoded together.
         constrained: whether answers are constrained to the schema of their request, which needs the extra

@@ -145,7 +145,7 @@ class TrainedModel:
         Args:
             path: the directory of the model, or one that contains ``model/``.
             quantization: the quantisation; see :class:`~sotopia_training.stage.settings.ModelSettings`.
-            dtype: the data type of the weights; ``auto`` is bfloat16 on a GPU and on a CPU with AMX, float32 elsewhere.
+            dtype: the data type of the weights; ``auto`` is the fast one of the device: bfloat16 or float32.
             device: the device; ``auto`` is a GPU if one is available.
 
         Raises:

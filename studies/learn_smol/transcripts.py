@@ -1,22 +1,27 @@
-"""Three conversations before and after: the first test tasks, chosen by no result."""
+"""Three conversations before training, after cloning and after GRPO: the first test tasks, chosen by no result."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.reports.transcript import to_text
 from sotopia_env.storage import read_run
 from sotopia_env.world.episode import Episode
-from studies.learn_smol.stages import EVALUATION, MET
+from studies.learn_smol.stages import EVALUATION, MET, SHARED
 
 TASKS = 3
 """The number of test tasks."""
-_BEFORE, _AFTER = "clone", "grpo"
+_STAGES = {
+    "base-constrained": "the model as it is, held to legal moves",
+    "clone": "after cloning",
+    "grpo": "after GRPO",
+}
 
 
 def write_transcripts(folder: Path, seed: int) -> Path:
-    """Writes ``transcripts.md``: the clone's episodes and those after GRPO, partners in turn; returns its path.
+    """Writes ``transcripts.md``: each task's episodes of the models that played, partners in turn; returns its path.
 
     Args:
         folder: the directory of the study.
@@ -25,25 +30,27 @@ def write_transcripts(folder: Path, seed: int) -> Path:
     parts = [
         f"# Before and after: three conversations of training seed {seed}\n\n"
         "The first three test tasks, chosen before they were played. `clone` is the model before GRPO, `grpo` the one "
-        "after.\n"
+        "after, `base-constrained` the one that was not trained.\n"
     ]
-    runs = folder / str(seed) / EVALUATION / "runs"
-    partners = [partner for partner in MET if any(runs.glob(f"{_BEFORE}-vs-{partner}-*"))]
-    played = [policy for policy in (_BEFORE, _AFTER) if any(runs.glob(f"{policy}-vs-*"))]
+    runs = [folder / name / EVALUATION / "runs" for name in (SHARED, str(seed))]
+    partners = [partner for partner in MET if _runs(runs, "clone", partner)]
     for number in range(TASKS):
         partner = partners[number % len(partners)]
-        for policy in played:
-            episode = _episode(runs, policy, partner, number)
-            heading = f"## Task {number + 1}, against {partner}, {'before' if policy == _BEFORE else 'after'}"
-            parts.append(f"{heading}\n\n```text\n{_conversation(episode)}\n```\n")
+        for policy, stage in _STAGES.items():
+            for run in _runs(runs, policy, partner):
+                heading = f"## Task {number + 1}, against {partner}: {stage}"
+                parts.append(f"{heading}\n\n```text\n{_conversation(_episode(run, number))}\n```\n")
     path = folder / "transcripts.md"
     write_text_atomically(path, "\n".join(parts))
     return path
 
 
-def _episode(runs: Path, policy: str, partner: str, number: int) -> Episode:
-    """Returns the policy's episode of the ``number``-th task."""
-    (run,) = runs.glob(f"{policy}-vs-{partner}-*")
+def _runs(folders: Sequence[Path], policy: str, partner: str) -> list[Path]:
+    return [run for folder in folders for run in folder.glob(f"{policy}-vs-{partner}-*")]
+
+
+def _episode(run: Path, number: int) -> Episode:
+    """Returns the episode of the ``number``-th task."""
     return sorted(read_run(run), key=lambda episode: _order(episode.task.id))[number]
 
 

@@ -245,7 +245,7 @@ def test_in_a_short_run_the_reward_rises_and_the_same_command_finds_it_complete(
     assert fmean(log[-3:]) > log[0], log
     goals = (tmp_path / "goal.csv").read_text().splitlines()
     assert len(goals) == 1 + len(TITLES) + 4
-    assert (tmp_path / "transcripts.md").read_text().count("against conceder") == 6
+    assert (tmp_path / "transcripts.md").read_text().count("against conceder") == 9
     report = (tmp_path / "report.md").read_text()
     models = {path: path.stat().st_mtime_ns for path in Path(tmp_path).rglob("adapter_model.safetensors")}
     run(tmp_path, [1], processes=1, changes=SHORT, recipe=SHORT_RECIPE)

@@ -21,7 +21,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal, get_args
 
 from sotopia_env.foundation.errors import InvalidValueError, check_whole
@@ -35,6 +35,7 @@ from sotopia_env.outcomes.valuation import WorthForm
 from sotopia_env.outcomes.worth import rungs_text
 from sotopia_env.policies.examples import PLACEHOLDER, Example
 from sotopia_env.policies.function_calls import instruction
+from sotopia_env.policies.prompt_sample import sample_observations
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
 from sotopia_env.world.observation import LEFT_OUT, Briefing, ChatMessage, Observation, render_action
@@ -91,9 +92,13 @@ class AgentPrompt:
 
     @property
     def hashes(self) -> Mapping[str, str]:
-        """The first 12 hex digits of the SHA-256 of every text that messages are made of, by name."""
+        """The first 12 hex digits of the SHA-256 of every text that messages are made of, by name.
+
+        ``sample`` is that of :func:`sample_text`: what code writes into messages has no file.
+        """
         texts = {name: prompt_text(name) for name in _PROMPTS[self.format]} | {"template": self.template}
         texts["examples"] = canonical_json([example.model_dump(mode="json") for example in self.examples])
+        texts["sample"] = sample_text(self.format)
         return {name: _hash(text) for name, text in texts.items()}
 
     def messages(self, observation: Observation, dropped: int = 0) -> list[ChatMessage]:
@@ -240,6 +245,12 @@ def _assistant(text: str) -> ChatMessage:
 def prompt_text(name: str) -> str:
     """Returns a text of agents' prompts, or of the briefing, by the name of its file."""
     return briefing_text(name) if name in _BRIEFING_PROMPTS else load(name)
+
+
+@cache
+def sample_text(format: Format) -> str:
+    """Returns the messages of a fixed conversation (:mod:`sotopia_env.policies.prompt_sample`) as one JSON text."""
+    return canonical_json([AgentPrompt(format).messages(observation) for observation in sample_observations()])
 
 
 def complaint(text: str, reason: str, prompt: str = "agent_reask") -> list[ChatMessage]:

@@ -12,8 +12,9 @@ import pytest
 
 from sotopia_env import tasks
 from sotopia_env.policies import LLMPolicy
-from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt, prompt_text
+from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt, prompt_text, sample_text
 from sotopia_env.policies.answer_schema import action_schema
+from sotopia_env.policies.prompt_sample import sample_observations
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import ScriptedChatModel
@@ -21,6 +22,8 @@ from sotopia_env.world.action import Action, ActionType, ParseFailure, parse
 from sotopia_env.world.dynamics import Rules, StopReason, initial_state, transition
 from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.observation import observe
+from sotopia_env.world.perception import rendering
+from sotopia_env.world.play.policy import policy_identity
 from tests.errors import raises
 from tests.sotopia_env.factories import scenario, task
 from tests.sotopia_env.outcome_tasks import ballot, contract, riddle, sale, verified
@@ -299,10 +302,45 @@ def test_the_identity_has_the_prompts_that_the_format_sends_and_no_others(format
     decide(policy, observed(contract(private_messages=True), rules=Rules(turn_order="reactive")))
     prompts = json.dumps([[*request.messages, *request.tools] for request in model.requests], ensure_ascii=False)
     recorded = set(policy.parameters["prompts"])
-    no_words = {"template", "examples", "agent_brief"}  # nothing but placeholders, or not a file
+    no_words = {"template", "examples", "agent_brief", "sample"}  # nothing but placeholders, or not a file
     names = {name for other in FORMATS for name in AgentPrompt(other).hashes} - no_words
     assert {name for name in names if last_words(name) in prompts} == recorded - no_words
     assert ("agent_brief" in recorded) == (format_ == "brief")
+
+
+@pytest.fixture
+def fresh_samples():
+    yield
+    sample_text.cache_clear()
+    sample_observations.cache_clear()
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_what_code_writes_into_prompts_is_part_of_the_identity(format_, monkeypatch, fresh_samples):
+    """A run is not continued with prompts that say something else, although none of their files has changed."""
+    policy, _ = seat("", format=format_, template="{{observation}}" if format_ == "single" else None)
+    before = policy_identity(policy)
+    assert policy_identity(policy) == before
+    monkeypatch.setattr(rendering, "_render_words", lambda name, action, names: f"{name} spoke: {action.argument}")
+    sample_text.cache_clear()
+    sample_observations.cache_clear()
+    assert policy_identity(policy) != before
+
+
+def test_the_sample_has_what_code_writes_at_every_turn():
+    """What it does not have could change unseen: worths, facts, a failure, a refusal, a gain, a loss, the last turn."""
+    lines = "\n".join(m["content"] for m in AgentPrompt("brief").messages(sample_observations()[-1]))
+    parts = (
+        "best",
+        "Facts",
+        "could not be read",
+        "did not count",
+        "gains",
+        "loses",
+        "your last turn",
+        "own turns left",
+    )
+    assert [part for part in parts if part not in lines] == []
 
 
 def last_words(name: str) -> str:

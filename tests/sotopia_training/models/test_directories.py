@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from sotopia_training.models import gguf_files, loading
@@ -226,6 +227,24 @@ def test_a_policy_file_of_another_format_is_refused(directory):
     (own / "sotopia_policy.json").write_text(json.dumps({"prompt": {"format": "verse"}}))
     with raises(InvalidValueError, field="format", got="verse"):
         naming.make_policy("./bc")
+
+
+def test_a_model_that_was_trained_on_other_prompts_is_named(directory, caplog):
+    loading.write_prompt_settings(directory(), PromptSettings(format="brief"))
+    naming.make_policy("./bc")
+    assert not caplog.records
+    file = Path("bc/sotopia_policy.json")
+    content = json.loads(file.read_text())
+    content["texts"]["sample"] = "0" * 12
+    file.write_text(json.dumps(content))
+    naming.make_policy("./bc")
+    assert "other prompts" in caplog.text
+    assert "(sample)" in caplog.text
+    caplog.clear()
+    del content["texts"]  # a model of a version that did not write them down
+    file.write_text(json.dumps(content))
+    naming.make_policy("./bc")
+    assert not caplog.records
 
 
 def test_a_conversion_that_does_not_end_is_ended(tmp_path, monkeypatch):

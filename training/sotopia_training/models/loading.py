@@ -17,6 +17,7 @@ from sotopia_env.foundation.errors import InvalidValueError, first_line
 from sotopia_env.foundation.extras import install_command
 from sotopia_env.foundation.json_text import read_json
 from sotopia_env.foundation.settings import settings_of
+from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_training.models.gguf_files import check_whole_model, converted, gguf_file, quiet_bars, smol_directory
 from sotopia_training.stage.settings import LoraSettings, ModelSettings, PromptSettings
 
@@ -202,20 +203,30 @@ def start_from(directory: str | Path, settings: ModelSettings) -> ModelSettings:
 
 
 def write_prompt_settings(directory: str | Path, prompt: PromptSettings) -> None:
-    """Writes the prompt settings beside a model."""
-    text = json.dumps({"prompt": prompt.model_dump(mode="json")}, indent=2)
+    """Writes the prompt settings beside a model, and the hashes of the texts that its prompts had in training."""
+    hashes = dict(AgentPrompt(prompt.format).hashes)
+    text = json.dumps({"prompt": prompt.model_dump(mode="json"), "texts": hashes}, indent=2)
     (Path(directory) / POLICY_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def read_prompt_settings(directory: str | Path) -> PromptSettings:
-    """Returns the prompt settings of a trained model; the defaults for a base model."""
+    """Returns the prompt settings of a trained model; the defaults for a base model.
+
+    A model that was trained on other texts than this version's prompts have is named in a warning.
+    """
     file = Path(directory) / POLICY_FILE
     if not file.is_file():
         return PromptSettings()
     content = read_json(file)
     if not isinstance(content, dict) or "prompt" not in content:
         raise InvalidValueError(field="prompt", expected="the prompt settings of a stage", got=None, where=file)
-    return settings_of(content["prompt"], PromptSettings, f"{file}: prompt")
+    prompt = settings_of(content["prompt"], PromptSettings, f"{file}: prompt")
+    trained, current = content.get("texts"), AgentPrompt(prompt.format).hashes
+    changed = [name for name in current if trained.get(name) != current[name]] if isinstance(trained, dict) else []
+    if changed:
+        texts = ", ".join(changed)
+        logger.warning("%s was trained on other prompts than today's (%s): consider training it again", file, texts)
+    return prompt
 
 
 def check_quantization(settings: ModelSettings) -> None:

@@ -1,0 +1,73 @@
+"""A fixed conversation of two seats, which shows what prompts say in code: its text changes whenever theirs does.
+
+Prompt files are hashed one by one (:attr:`sotopia_env.policies.agent_prompt.AgentPrompt.hashes`); tables of worths, the
+lines of turns, effects and complaints are written by code. The conversation has what most prompts have: an agreement on
+a number and a choice, a fact, an answer that could not be read, a move that was refused, an offer at a loss and one at
+a gain, and the seat's last turn.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+from sotopia_env.world.action import NO_ACTION, Action
+from sotopia_env.world.dynamics import Rules
+from sotopia_env.world.episode import Generation
+from sotopia_env.world.observation import Observation
+from sotopia_env.world.play.table import Table
+from sotopia_env.world.scenario import Task
+
+_OUTCOME = {
+    "protocol": {"kind": "agreement", "needs": "all", "standing": "own"},
+    "issues": [
+        {"name": "price", "kind": "number", "low": 10, "high": 90, "step": 5, "unit": "$"},
+        {"name": "day", "kind": "choice", "options": ["Monday", "Friday"]},
+    ],
+    "worth": [
+        {"constant": 60, "issues": {"price": {"per_unit": -1}, "day": {"Monday": 0, "Friday": 4}}, "no_agreement": 3},
+        {"constant": -30, "issues": {"price": {"per_unit": 1}, "day": {"Monday": 6, "Friday": 0}}},
+    ],
+}
+_FACTS = {"variables": [{"name": "condition", "options": ["sound", "worn"], "value": "worn", "known_by": ["agent_0"]}]}
+_PERSON = {"age": 41, "gender": "woman", "pronouns": "she/her", "occupation": "gardener"}
+_TASK = {
+    "id": "prompt-sample",
+    "scenario": {
+        "id": "prompt-sample",
+        "context": "Two neighbours talk over a wheelbarrow.",
+        "seats": [
+            {"goals": ["Buy the wheelbarrow."], "private_info": "You have a lawn to lay on Saturday."},
+            {"goals": ["Sell the wheelbarrow."]},
+        ],
+        "outcome": json.dumps(_OUTCOME),
+        "facts": json.dumps(_FACTS),
+    },
+    "characters": [
+        {**_PERSON, "first_name": "Ida", "last_name": "Okoro", "secret": "Borrowed it once without asking."},
+        {**_PERSON, "first_name": "Tom", "last_name": "Varga"},
+    ],
+    "relationships": [{"seats": [0, 1], "kind": "stranger"}],
+}
+
+
+@cache
+def sample_observations() -> tuple[Observation, ...]:
+    """Returns what the first seat of the sample observes in each of its four turns."""
+    table = Table(Task.model_validate(_TASK), Rules(max_turns=8))
+    actions = (
+        Action(argument="Good morning.", move={"propose": {"price": 20, "day": "Friday"}}),
+        Action(argument="Too little.", move={"propose": {"price": 80, "day": "Monday"}}),
+        NO_ACTION,
+        Action(argument="Then this.", move={"propose": {"price": 45, "day": "Friday"}}),
+        Action(argument="I take that back.", move={"withdraw": 9}),
+        NO_ACTION,
+    )
+    observed = []
+    for number, action in enumerate(actions):
+        agent = f"agent_{number % 2}"
+        if number % 2 == 0:
+            observed.append(table.observe(agent))
+        unread = action is NO_ACTION and number % 2 == 0
+        table.answer(agent, action, Generation(text="well", parse_failure="no JSON object") if unread else None)
+    return (*observed, table.observe("agent_0"))

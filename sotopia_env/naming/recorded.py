@@ -70,7 +70,9 @@ def policy_of(
     recorded = canonical_json([record.name, dict(record.parameters)])
     if exact and (identity := policy_identity(policy)) != recorded:
         expected = f"{recorded} from {spec!r}" if spec else recorded
-        raise InvalidValueError(field=f"policy {record.name!r}", expected=expected, got=Verbatim(identity))
+        changed = record.parameters.get("prompts") != policy.parameters.get("prompts")
+        hint = "the prompts of this version are others, so that it cannot play on as it played" if changed else ""
+        raise InvalidValueError(field=f"policy {record.name!r}", expected=expected, got=Verbatim(identity), hint=hint)
     return policy
 
 

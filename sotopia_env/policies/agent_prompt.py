@@ -34,7 +34,7 @@ from sotopia_env.outcomes.issues import NumberIssue
 from sotopia_env.outcomes.valuation import WorthForm
 from sotopia_env.outcomes.worth import rungs_text
 from sotopia_env.policies.examples import PLACEHOLDER, Example
-from sotopia_env.policies.function_calls import instruction
+from sotopia_env.policies.function_calls import functions_of, instruction, with_calls
 from sotopia_env.policies.prompt_sample import sample_observations
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import Turn
@@ -65,6 +65,10 @@ _PROMPTS: Mapping[Format, tuple[str, ...]] = {
 }
 
 
+_PLAYED = ("template", "examples", "agent_example", "agent_reask", "agent_reask_tools")
+"""Texts of prompts that are sent in play alone."""
+
+
 @lru_cache(maxsize=64)  # the same few texts for every episode's record
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -91,10 +95,15 @@ class AgentPrompt:
             raise InvalidValueError(f"only the format 'single' has one, not {self.format!r}", field="template")
 
     @property
+    def trained_hashes(self) -> Mapping[str, str]:
+        """Those of :attr:`hashes` whose texts training renders, too: no examples, no re-asks, no other template."""
+        return {name: value for name, value in self.hashes.items() if name not in _PLAYED}
+
+    @property
     def hashes(self) -> Mapping[str, str]:
         """The first 12 hex digits of the SHA-256 of every text that messages are made of, by name.
 
-        ``sample`` is that of :func:`sample_text`: what code writes into messages has no file.
+        ``sample`` is that of :func:`sample_text`: what code writes into messages has no file of its own.
         """
         texts = {name: prompt_text(name) for name in _PROMPTS[self.format]} | {"template": self.template}
         texts["examples"] = canonical_json([example.model_dump(mode="json") for example in self.examples])
@@ -249,8 +258,13 @@ def prompt_text(name: str) -> str:
 
 @cache
 def sample_text(format: Format) -> str:
-    """Returns the messages of a fixed conversation (:mod:`sotopia_env.policies.prompt_sample`) as one JSON text."""
-    return canonical_json([AgentPrompt(format).messages(observation) for observation in sample_observations()])
+    """Returns what is sent in a fixed conversation (:mod:`sotopia_env.policies.prompt_sample`) as one JSON text."""
+    prompt, observations = AgentPrompt(format), sample_observations()
+    sent = [prompt.messages(observation) for observation in observations]
+    sent += [prompt.messages(observations[-1], dropped=2), complaint("", "no JSON object")]
+    if format != "tools":
+        return canonical_json(sent)
+    return canonical_json([*map(with_calls, sent), *map(functions_of, observations)])
 
 
 def complaint(text: str, reason: str, prompt: str = "agent_reask") -> list[ChatMessage]:

@@ -1,15 +1,14 @@
-"""A fixed conversation of two seats, which shows what prompts say in code: its text changes whenever theirs does.
+"""A fixed conversation of two seats, by which a change of what code writes into prompts is noticed.
 
 Prompt files are hashed one by one (:attr:`sotopia_env.policies.agent_prompt.AgentPrompt.hashes`); tables of worths, the
-lines of turns, effects and complaints are written by code. The conversation has what most prompts have: an agreement on
-a number and a choice, a fact, an answer that could not be read, a move that was refused, an offer at a loss and one at
-a gain, and the seat's last turn.
+lines of turns, effects and failures are written by code. The conversation has an agreement on a number and a choice, a
+fact, private words, an answer that could not be read, a move that was refused, an offer at a loss and one at a gain,
+and the seat's last turn. A change that it does not show, such as one of ballots alone, goes unnoticed.
 """
 
 from __future__ import annotations
 
 import json
-from functools import cache
 
 from sotopia_env.world.action import NO_ACTION, Action
 from sotopia_env.world.dynamics import Rules
@@ -36,6 +35,7 @@ _TASK = {
     "scenario": {
         "id": "prompt-sample",
         "context": "Two neighbours talk over a wheelbarrow.",
+        "private_messages": True,
         "seats": [
             {"goals": ["Buy the wheelbarrow."], "private_info": "You have a lawn to lay on Saturday."},
             {"goals": ["Sell the wheelbarrow."]},
@@ -51,15 +51,17 @@ _TASK = {
 }
 
 
-@cache
 def sample_observations() -> tuple[Observation, ...]:
-    """Returns what the first seat of the sample observes in each of its four turns."""
+    """Returns what the first seat of the sample observes in each of its four turns.
+
+    Observations extend a conversation that they share, so that two threads must not have the same ones.
+    """
     table = Table(Task.model_validate(_TASK), Rules(max_turns=8))
     actions = (
         Action(argument="Good morning.", move={"propose": {"price": 20, "day": "Friday"}}),
         Action(argument="Too little.", move={"propose": {"price": 80, "day": "Monday"}}),
         NO_ACTION,
-        Action(argument="Then this.", move={"propose": {"price": 45, "day": "Friday"}}),
+        Action(argument="Then this.", to=("agent_0",), move={"propose": {"price": 45, "day": "Friday"}}),
         Action(argument="I take that back.", move={"withdraw": 9}),
         NO_ACTION,
     )

@@ -96,6 +96,8 @@ def _other_run(path: Path, name: str, present: object, new: object) -> InvalidVa
     hint = "resume it with the settings it was started with, or choose another directory"
     if field == "evaluator.name" and COUNTS_OF_WORDS in str(present):
         hint = "'rules' counted words and was removed: play the other episodes into another directory"
+    if ".parameters.prompts." in field:
+        hint = "the prompts of this version are others: play the other episodes into another directory"
     return InvalidValueError(
         "the directory holds another run", field=field, expected=expected, got=Verbatim(got), hint=hint, where=path
     )

@@ -15,8 +15,8 @@ TASKS = 3
 """The number of test tasks."""
 _STAGES = {
     "base-constrained": "the model as it is, held to legal moves",
-    "clone": "after cloning",
-    "grpo": "after GRPO",
+    "clone": "the model after cloning",
+    "grpo": "the model after GRPO",
 }
 
 
@@ -27,26 +27,33 @@ def write_transcripts(folder: Path, seed: int) -> Path:
         folder: the directory of the study.
         seed: the training seed whose models played.
     """
+    folders = [folder / name / EVALUATION / "runs" for name in (SHARED, str(seed))]
+    partners = [partner for partner in MET if _run(folders, "clone", partner)]
+    played = [policy for policy in _STAGES if any(_run(folders, policy, partner) for partner in partners)]
     parts = [
         f"# Before and after: three conversations of training seed {seed}\n\n"
-        "The first three test tasks, chosen before they were played. `clone` is the model before GRPO, `grpo` the one "
-        "after, `base-constrained` the one that was not trained.\n"
+        "The first three test tasks, chosen before they were played. "
+        + "; ".join(f"`{policy}` is {_STAGES[policy]}" for policy in played)
+        + ".\n"
     ]
-    runs = [folder / name / EVALUATION / "runs" for name in (SHARED, str(seed))]
-    partners = [partner for partner in MET if _runs(runs, "clone", partner)]
-    for number in range(TASKS):
+    for number in range(TASKS if partners else 0):
         partner = partners[number % len(partners)]
-        for policy, stage in _STAGES.items():
-            for run in _runs(runs, policy, partner):
-                heading = f"## Task {number + 1}, against {partner}: {stage}"
+        for policy in played:
+            if run := _run(folders, policy, partner):
+                heading = f"## Task {number + 1}, against {partner}: {_STAGES[policy]}"
                 parts.append(f"{heading}\n\n```text\n{_conversation(_episode(run, number))}\n```\n")
     path = folder / "transcripts.md"
     write_text_atomically(path, "\n".join(parts))
     return path
 
 
-def _runs(folders: Sequence[Path], policy: str, partner: str) -> list[Path]:
-    return [run for folder in folders for run in folder.glob(f"{policy}-vs-{partner}-*")]
+def _run(folders: Sequence[Path], policy: str, partner: str) -> Path | None:
+    """Returns the run of the two; ``None`` if they did not play."""
+    runs = [run for folder in folders for run in folder.glob(f"{policy}-vs-{partner}-*")]
+    if not runs:
+        return None
+    (run,) = runs
+    return run
 
 
 def _episode(run: Path, number: int) -> Episode:

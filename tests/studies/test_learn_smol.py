@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import re
 from pathlib import Path
 from statistics import fmean
 
@@ -16,6 +17,7 @@ from studies.learn_smol import stages
 from studies.learn_smol.__main__ import main, run
 from studies.learn_smol.report import MET, NEVER_MET, TITLES, Results, adjusted_p, decided, own_rows, write_report
 from studies.learn_smol.stages import REFERENCES, SHORT, SHORT_RECIPE, TASKS, Recipe, seed_stages
+from studies.learn_smol.transcripts import write_transcripts
 from tests.sotopia_training.test_configs import stage_of
 
 STAGES = (TASKS, *REFERENCES, *seed_stages(1, Recipe(relabelled=True)))
@@ -70,6 +72,35 @@ def test_the_report_says_what_differs_from_the_declared_study(tmp_path):
     assert all(f"`{item}`" in other for item in changed)
     assert "not the declared study" in other
     assert "not the declared study" not in plain
+
+
+def test_transcripts_show_each_task_before_training_after_cloning_and_after_grpo(tmp_path):
+    games = tasks.generate("bargaining", 3, seed=3)
+    scripts = {"base-constrained": "random-offers", "clone": "micro", "grpo": "boulware"}
+    played = {"shared": ["base-constrained"], "7": ["clone", "grpo"]}
+    for folder, names in played.items():
+        for partner in ("conceder", "linear"):
+            for name in names:
+                plans = plan_episodes(games, [(scripts[name], partner)])
+                run_dir = tmp_path / folder / "evaluation/runs" / f"{name}-vs-{partner}-1"
+                asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified"), run_dir=run_dir))
+    text = write_transcripts(tmp_path, 7).read_text()
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert [heading.split(": ")[0] for heading in headings[::3]] == [
+        "## Task 1, against conceder", "## Task 2, against linear", "## Task 3, against conceder"
+    ]  # fmt: skip
+    assert ["legal moves" in heading for heading in headings] == [True, False, False] * 3
+    assert re.findall(f"policy ({'|'.join(scripts.values())})", text) == [*scripts.values()] * 3
+    assert text.count("Scores by verified") == 9
+
+
+def test_transcripts_without_grpo_do_not_speak_of_it(tmp_path):
+    run_dir = tmp_path / "1/evaluation/runs/clone-vs-conceder-1"
+    plans = plan_episodes(tasks.generate("bargaining", 3, seed=3), [("random-offers", "conceder")])
+    asyncio.run(run_episodes(plans, evaluator=naming.make_evaluator("verified"), run_dir=run_dir))
+    text = write_transcripts(tmp_path, 1).read_text()
+    assert "GRPO" not in text
+    assert text.count("## Task") == 3
 
 
 @pytest.mark.parametrize("change", ["grpo.reward.invalid", "nothing.learning_rate=1", "grpo=1", "bc.data=[1"])

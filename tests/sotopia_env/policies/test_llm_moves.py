@@ -11,10 +11,9 @@ import jsonschema
 import pytest
 
 from sotopia_env import tasks
-from sotopia_env.policies import LLMPolicy
+from sotopia_env.policies import LLMPolicy, agent_prompt, function_calls
 from sotopia_env.policies.agent_prompt import FORMATS, AgentPrompt, prompt_text, sample_text
 from sotopia_env.policies.answer_schema import action_schema
-from sotopia_env.policies.prompt_sample import sample_observations
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.runs.rollout import run_episodes
 from sotopia_env.testing import ScriptedChatModel
@@ -22,7 +21,7 @@ from sotopia_env.world.action import Action, ActionType, ParseFailure, parse
 from sotopia_env.world.dynamics import Rules, StopReason, initial_state, transition
 from sotopia_env.world.episode import Episode, replay, to_line
 from sotopia_env.world.observation import observe
-from sotopia_env.world.perception import rendering
+from sotopia_env.world.perception import conversation, rendering
 from sotopia_env.world.play.policy import policy_identity
 from tests.errors import raises
 from tests.sotopia_env.factories import scenario, task
@@ -309,38 +308,40 @@ def test_the_identity_has_the_prompts_that_the_format_sends_and_no_others(format
 
 
 @pytest.fixture
-def fresh_samples():
+def fresh_sample():
     yield
     sample_text.cache_clear()
-    sample_observations.cache_clear()
 
 
-@pytest.mark.parametrize("format_", FORMATS)
-def test_what_code_writes_into_prompts_is_part_of_the_identity(format_, monkeypatch, fresh_samples):
+WRITTEN = {
+    "words": (rendering, "_render_words", ("chat", "single", "brief", "tools")),
+    "recipients": (rendering, "_aside", ("chat", "single", "brief", "tools")),
+    "gains": (agent_prompt, "_gain_text", ("brief",)),
+    "worths": (agent_prompt, "rungs_text", ("brief",)),
+    "failures": (conversation, "refusal", ("single",)),
+    "functions": (function_calls, "_parameters", ("tools",)),
+    "calls": (function_calls, "_object", ("tools",)),
+    "complaints": (agent_prompt, "complaint", ("chat", "single", "brief")),
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "format_"),
+    [(where, name, format_) for where, name, formats in WRITTEN.values() for format_ in formats],
+)
+def test_what_code_writes_into_prompts_is_part_of_the_identity(where, name, format_, monkeypatch, fresh_sample):
     """A run is not continued with prompts that say something else, although none of their files has changed."""
     policy, _ = seat("", format=format_, template="{{observation}}" if format_ == "single" else None)
     before = policy_identity(policy)
-    assert policy_identity(policy) == before
-    monkeypatch.setattr(rendering, "_render_words", lambda name, action, names: f"{name} spoke: {action.argument}")
+    written = getattr(where, name)
+
+    def otherwise(*arguments, **options):
+        text = written(*arguments, **options)
+        return f"{text}!" if isinstance(text, str) else [*text, *text] if isinstance(text, list) else {"type": "null"}
+
+    monkeypatch.setattr(where, name, otherwise)
     sample_text.cache_clear()
-    sample_observations.cache_clear()
     assert policy_identity(policy) != before
-
-
-def test_the_sample_has_what_code_writes_at_every_turn():
-    """What it does not have could change unseen: worths, facts, a failure, a refusal, a gain, a loss, the last turn."""
-    lines = "\n".join(m["content"] for m in AgentPrompt("brief").messages(sample_observations()[-1]))
-    parts = (
-        "best",
-        "Facts",
-        "could not be read",
-        "did not count",
-        "gains",
-        "loses",
-        "your last turn",
-        "own turns left",
-    )
-    assert [part for part in parts if part not in lines] == []
 
 
 def last_words(name: str) -> str:

@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 
 from sotopia_env.foundation.errors import DamagedRecordError, InUseError, InvalidValueError
+from sotopia_env.policies import LLMPolicy, agent_prompt
 from sotopia_env.runs import evaluate_run, plan_episodes, run_episodes
 from sotopia_env.runs.plan import EpisodePlan
 from sotopia_env.storage import read_run
 from sotopia_env.storage.directory import RunDirectory, read_failures
 from sotopia_env.storage.manifest import read_manifest
+from sotopia_env.testing import ScriptedChatModel
 from sotopia_env.world.dynamics import Rules
 from sotopia_env.world.episode import Episode, Evaluation, read_episodes, write_episodes
 from tests.errors import raises
@@ -459,6 +461,22 @@ def test_the_first_difference_is_shown_where_the_whole_is_long(tmp_path: Path) -
     many[4] = replace(many[4], parameters={"text": "x" * 40, "beta": 99})
     with raises(InvalidValueError, field="policies.p04.parameters.beta"):
         asyncio.run(run_episodes(plan_episodes([make_task()], [(p, A) for p in many]), run_dir=tmp_path))
+
+
+def test_a_run_is_not_continued_with_prompts_that_say_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seats() -> list[EpisodePlan]:
+        model = ScriptedChatModel(['{"action_type": "leave"}'] * 8)
+        return plan_episodes([make_task("s")], [(LLMPolicy(model), B)])
+
+    asyncio.run(run_episodes(seats(), run_dir=tmp_path / "run"))
+    asyncio.run(run_episodes(seats(), run_dir=tmp_path / "run"))
+    monkeypatch.setattr(agent_prompt, "sample_text", lambda format: "another text")
+    with raises(InvalidValueError, field="policies.scripted/model.parameters.prompts.sample") as caught:
+        asyncio.run(run_episodes(seats(), run_dir=tmp_path / "run"))
+    assert "another directory" in caught.value.hint
+    assert "prompts" in caught.value.hint
 
 
 def test_parameters_that_are_not_json_are_refused_for_evaluators_too(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class Measurement(Continuations):
             try:
                 self._policies[identity] = policy_of(info, self.models, specs=self.settings.policies)
             except InvalidValueError as error:
-                hint = f"name policy {info.name!r} under {COUNTERFACTUAL}.policies"
+                hint = error.hint or f"name policy {info.name!r} under {COUNTERFACTUAL}.policies"
                 raise InvalidValueError.of(error, within=COUNTERFACTUAL, hint=hint) from None
         return self._policies[identity]
 

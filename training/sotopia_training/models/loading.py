@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,8 +204,8 @@ def start_from(directory: str | Path, settings: ModelSettings) -> ModelSettings:
 
 
 def write_prompt_settings(directory: str | Path, prompt: PromptSettings) -> None:
-    """Writes the prompt settings beside a model, and the hashes of the texts that its prompts had in training."""
-    hashes = dict(AgentPrompt(prompt.format).hashes)
+    """Writes the prompt settings beside a model, and the hashes of the texts that prompts have in this version."""
+    hashes = dict(AgentPrompt(prompt.format).trained_hashes)
     text = json.dumps({"prompt": prompt.model_dump(mode="json"), "texts": hashes}, indent=2)
     (Path(directory) / POLICY_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -221,12 +222,18 @@ def read_prompt_settings(directory: str | Path) -> PromptSettings:
     if not isinstance(content, dict) or "prompt" not in content:
         raise InvalidValueError(field="prompt", expected="the prompt settings of a stage", got=None, where=file)
     prompt = settings_of(content["prompt"], PromptSettings, f"{file}: prompt")
-    trained, current = content.get("texts"), AgentPrompt(prompt.format).hashes
-    changed = [name for name in current if trained.get(name) != current[name]] if isinstance(trained, dict) else []
+    if isinstance(trained := content.get("texts"), dict):
+        current = AgentPrompt(prompt.format).trained_hashes
+        # Names that the file does not have are of a later version: what they were in training is unknown.
+        _warn_of_prompts(file, tuple(name for name in current if trained.get(name, current[name]) != current[name]))
+    return prompt
+
+
+@cache  # settings are read several times in a process
+def _warn_of_prompts(file: Path, changed: tuple[str, ...]) -> None:
     if changed:
         texts = ", ".join(changed)
-        logger.warning("%s was trained on other prompts than today's (%s): consider training it again", file, texts)
-    return prompt
+        logger.warning("%s: trained on other prompts than today's (%s); consider training it again", file, texts)
 
 
 def check_quantization(settings: ModelSettings) -> None:

@@ -25,7 +25,7 @@ def fast_dtype(device: str = "") -> str:
     cpu: Mapping[str, Any] = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     # Measured against float32: three times the speed with AMX; with AVX512-BF16 alone 2.7 times (a step of cloning
     # SmolLM2) on AMD Zen 5 and no gain on another CPU; and with neither, products of matrices take 36 times as long.
-    # A rule, where a measurement would be general, because all processes of a run must choose alike.
+    # A rule, and no measurement, so that processes on equal machines choose alike.
     fast = cpu.get("amx_bf16") or (cpu.get("avx512_bf16") and "AMD" in str(cpu.get("cpu_name")))
     return "bfloat16" if fast else "float32"
 

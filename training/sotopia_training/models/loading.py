@@ -225,7 +225,8 @@ def read_prompt_settings(directory: str | Path) -> PromptSettings:
     if isinstance(trained := content.get("texts"), dict):
         current = AgentPrompt(prompt.format).trained_hashes
         # Names that the file does not have are of a later version: what they were in training is unknown.
-        _warn_of_prompts(file, tuple(name for name in current if trained.get(name, current[name]) != current[name]))
+        changed = tuple(name for name in current if trained.get(name, current[name]) != current[name])
+        _warn_of_prompts(file.absolute(), changed)
     return prompt
 
 

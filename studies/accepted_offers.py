@@ -1,9 +1,9 @@
-"""The shares of open offers that a policy accepts, by their worth to its seat, in its last turn and before.
+"""The shares of open offers that a policy accepts, by their worth to its seat, and of its own offers that lose.
 
 python -m studies.accepted_offers runs/a runs/b --policy clone
 
-GOAL and FIN say what a deal is worth; this says whether a policy reads what an offer is worth before it accepts it. A
-negotiator accepts a gain in its last turn, after which there is none, and a loss never.
+GOAL and FIN say what a deal is worth; this says whether a policy reads what an offer is worth before it accepts or
+makes it. A negotiator accepts a gain in its last turn, after which there is none, and never accepts or offers a loss.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sotopia_env.foundation.errors import SotopiaError, UnknownNameError
+from sotopia_env.outcomes.move import MoveKind
 from sotopia_env.reports.sheet import Sheet, Value, show_percent
 from sotopia_env.storage import read_run
 from sotopia_env.world.dynamics import StopReason
@@ -22,14 +24,31 @@ from sotopia_env.world.play.table import Table
 
 COLUMNS = ("gain, last turn", "gain, before", "loss, last turn", "loss, before")
 """What the best offer is worth that the seat could accept, more or less than no agreement, and when."""
-Accepted = dict[str, list[list[bool]]]
-"""By policy; for each of :data:`COLUMNS`, whether the offer was accepted, of every own turn of that kind."""
+OFFERED = "own offers that lose"
+"""Of its new offers: those that would be worth less to the seat than no agreement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What a policy decided about offers.
+
+    Attributes:
+        accepted: for each of :data:`COLUMNS`, whether the offer was accepted, of every own turn of that kind.
+        losing: of every new offer of its own, whether it would be a loss. A proposal that settles the episode is none.
+    """
+
+    accepted: tuple[list[bool], ...] = field(default_factory=lambda: tuple([] for _ in COLUMNS))
+    losing: list[bool] = field(default_factory=list)
+
+
+Accepted = dict[str, Decisions]
+"""The decisions of each policy."""
 
 
 def add_accepted(episode: Episode, accepted: Accepted, policies: Sequence[str] = ()) -> None:
-    """Adds the turns of an episode in which a seat could accept an offer.
+    """Adds the turns of an episode in which a seat could accept an offer, or made one.
 
-    A proposal that settles the episode repeats the terms of an open offer, and accepts it. Offers that are worth
+    A proposal that settles the episode repeats the terms of an open offer, and accepts it. Open offers that are worth
     exactly as much as no agreement are left out.
 
     Args:
@@ -41,16 +60,20 @@ def add_accepted(episode: Episode, accepted: Accepted, policies: Sequence[str] =
     for seat in episode.policies:
         if policies and seat.name not in policies:
             continue
-        view, kinds = table.observe(seat.agent), accepted.setdefault(seat.name, [[] for _ in COLUMNS])
+        view, own = table.observe(seat.agent), accepted.setdefault(seat.name, Decisions())
         for index, turn in enumerate(episode.plain_turns):
+            if turn.actor != seat.agent:
+                continue
+            kind = turn.action.move and turn.action.move.kind
+            settled = index == end and episode.stop is StopReason.SETTLED
+            accepts = kind is MoveKind.ACCEPT or (kind is MoveKind.PROPOSE and settled)
             gains = view.offer_gains(index)
             best = max((gains.get(number, 0.0) for number in view.answerable(index)), default=0.0)
-            if turn.actor != seat.agent or best == 0.0:
-                continue
-            move = turn.action.move
-            settles = index == end and episode.stop is StopReason.SETTLED
-            accepts = move is not None and (move.kind.value == "accept" or (move.kind.value == "propose" and settles))
-            kinds[2 * (best < 0) + (view.own_turns_left(index) > 1)].append(accepts)
+            if best != 0.0:
+                own.accepted[2 * (best < 0) + (view.own_turns_left(index) > 1)].append(accepts)
+            if kind is MoveKind.PROPOSE and not settled:
+                after = view.offer_gains(index + 1 if index < end else None)
+                own.losing.extend(after[number] < 0 for number in after.keys() - gains.keys())
 
 
 def accepted_sheet(accepted: Accepted, titles: Iterable[tuple[str, str]] = ()) -> Sheet:
@@ -63,10 +86,11 @@ def accepted_sheet(accepted: Accepted, titles: Iterable[tuple[str, str]] = ()) -
     rows: list[tuple[Value, ...]] = []
     for name, title in titles or [(name, name) for name in sorted(accepted)]:
         if name in accepted:
-            kinds = accepted[name]
-            shares = (sum(kind) / len(kind) if kind else None for kind in kinds)
-            rows.append((title, *shares, sum(map(len, kinds))))
-    return Sheet("accepted", ("accepted %", *COLUMNS, "turns"), rows, formats=dict.fromkeys(COLUMNS, show_percent))
+            own = accepted[name]
+            *shares, losing = (sum(kind) / len(kind) if kind else None for kind in (*own.accepted, own.losing))
+            rows.append((title, *shares, sum(map(len, own.accepted)), losing, len(own.losing)))
+    columns = ("accepted %", *COLUMNS, "turns", OFFERED, "own offers")
+    return Sheet("accepted", columns, rows, formats=dict.fromkeys((*COLUMNS, OFFERED), show_percent))
 
 
 def main() -> int:

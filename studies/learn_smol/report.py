@@ -70,6 +70,8 @@ CLAIMS = (
     Claim("grpo", "random-offers", NEVER_MET),
 )
 """The claims that decide the study."""
+RELABELLED = Claim("relabelled", "clone", MET)
+"""The claim about an arm that is trained on demand; decided apart, so that the others do not depend on it."""
 PAIRS = (
     ("clone", "base-constrained"),
     ("clone", "random-offers"),
@@ -94,7 +96,7 @@ class Results:
             one entry, :data:`~studies.learn_smol.stages.SHARED`.
         losing: by policy and partner: of each episode, whether its deal was worse for the policy than none.
         turns: by policy: the number of own turns, and of those that were not an action or not allowed.
-        accepted: by policy: of its turns with an open offer, whether it accepted, by what the offer was worth.
+        accepted: by policy: which open offers it accepted, by their worth, and which of its own would lose.
     """
 
     goals: dict[tuple[str, str], dict[str, dict[_TaskSeat, float]]] = field(default_factory=dict)
@@ -214,7 +216,9 @@ def write_report(folder: Path, seeds: Sequence[int], changed: Sequence[str] = ()
     accepted = accepted_sheet(results.accepted, _policies())
     differences, times = _differences(results, names), times_sheet(folder)
     begin, turns, lost, read, declared, paired, minutes = _TEXTS
-    parts: list[str | Sheet] = [begin.format(seeds=", ".join(names)), declared, claims, turns, goals, lost, losing]
+    parts: list[str | Sheet] = [begin.format(seeds=", ".join(names)), declared, claims]
+    parts += [_APART] if RELABELLED.one in results.turns else []
+    parts += [turns, goals, lost, losing]
     parts += [read, accepted]
     if changed:
         parts.insert(1, _CHANGED.format(changed=", ".join(f"`{item}`" for item in changed)))
@@ -235,7 +239,8 @@ _TEXTS = (
     "all own turns with the partners that the policy has here.",
     "Losing deals: deals that are worse for the policy than none, in percent of episodes. GOAL pays them like none.",
     "Accepted offers, in percent of the turns in which the policy could accept one, by what the best of them was "
-    "worth to it. A script that concedes to the end accepts a gain in its last turn, and never a loss.",
+    "worth to it, and how many of its new offers would be a loss to it. A script that concedes to the end accepts a "
+    "gain in its last turn, and never accepts or offers a loss.",
     "The claims, declared before the study ran. *over seeds* is the 95 % t-interval of the seeds' means: the mean that "
     "other training seeds would have, on these tasks and with these episodes of scripts, which all seeds share. "
     "Against a script it is too narrow: the chance of its episodes is not counted. *over seeds and tasks* also says "
@@ -249,6 +254,10 @@ _TEXTS = (
 )
 
 
+_APART = (
+    "The last row, on the relabelled clone, was declared apart: its p is not adjusted, nor are the others for it. That "
+    "clone is trained for a quarter more steps than the other, so that a gain need not come from the labels."
+)
 _CHANGED = (
     "**This is not the declared study**, from which these settings differ: {changed}. Its claims, and what *met* and "
     "*never met* say of partners, are those of the declared study."
@@ -283,10 +292,13 @@ def _partner_columns() -> tuple[str, ...]:
 
 
 def _claims(results: Results, seeds: Sequence[str]) -> Sheet:
-    items = [(claim.text, claim.one, claim.other, claim.side, claim.margin) for claim in CLAIMS]
-    rows = _decisions(results, seeds, [item[1:] for item in items])
-    columns = ("claim", *_DECIDED)
-    return Sheet("claims", columns, [(item[0], *row) for item, row in zip(items, rows, strict=True)], formats=_FORMATS)
+    families = [CLAIMS, *([(RELABELLED,)] if RELABELLED.one in results.turns else [])]
+    rows: list[tuple[Value, ...]] = []
+    for claims in families:
+        items = [(claim.one, claim.other, claim.side, claim.margin) for claim in claims]
+        decisions = _decisions(results, seeds, items)
+        rows += [(claim.text, *decision) for claim, decision in zip(claims, decisions, strict=True)]
+    return Sheet("claims", ("claim", *_DECIDED), rows, formats=_FORMATS)
 
 
 def _differences(results: Results, seeds: Sequence[str]) -> Sheet:

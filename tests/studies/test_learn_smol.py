@@ -1,8 +1,10 @@
 """The study of the real small model: every stage's file is understood, and a short run goes through all of them."""
 
 import asyncio
+import csv
 import importlib.util
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,33 @@ def test_the_report_says_what_differs_from_the_declared_study(tmp_path):
     assert all(f"`{item}`" in other for item in changed)
     assert "not the declared study" in other
     assert "not the declared study" not in plain
+
+
+def test_the_relabelled_clone_is_decided_apart_and_half_of_its_conversations_are_its_own(tmp_path):
+    """Its claim is the last row, with a p of its own, and does not change those of the others."""
+    games = tasks.generate("bargaining", 3, seed=3)
+    trained = {"clone": "random-offers", "grpo": "linear", "relabelled": "random-walk"}
+    played = {"shared": {name: name for name in ("random-offers", "linear")}, "1": trained, "2": trained}
+    for seed, (folder, scripts) in enumerate(played.items()):
+        for name, script in scripts.items():
+            for partner in (*stages.MET, *stages.NEVER_MET):
+                plans = plan_episodes(games, [(script, partner)], seed=seed)
+                run_dir = tmp_path / folder / "evaluation/runs" / f"{name}-vs-{partner}-1"
+                evaluator = naming.make_evaluator("verified")
+                asyncio.run(run_episodes(plans, evaluator=evaluator, run_dir=run_dir, progress=False))
+    (tmp_path / "times.jsonl").write_text('{"seed": "1", "stage": "bc", "seconds": 1, "cpu_seconds": 1, "code": 0}\n')
+    with_arm = list(csv.reader((write_report(tmp_path, [1, 2]).parent / "claims.csv").open()))
+    for run_dir in tmp_path.glob("[12]/evaluation/runs/relabelled-*"):
+        shutil.rmtree(run_dir)
+    without = list(csv.reader((write_report(tmp_path, [1, 2]).parent / "claims.csv").open()))
+    assert with_arm[:-1] == without
+    assert with_arm[-1][0].startswith("relabelled > clone")
+    data = next(s for s in (stage.settings({}) for stage in STAGES) if s.output == "relabelled").data
+    counts = {"expert": 2 * 2 * 24, "play": 16}  # conversations with a partner: both orders, both seats
+    taken = {
+        kind: sum(source.weight * n for source in data if source.run.startswith(kind)) for kind, n in counts.items()
+    }
+    assert taken["play"] == pytest.approx(taken["expert"])
 
 
 def test_transcripts_show_each_task_before_training_after_cloning_and_after_grpo(tmp_path):

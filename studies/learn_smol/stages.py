@@ -37,7 +37,6 @@ SHORT: Mapping[str, Overrides] = {
         "trainer.max_steps": 6,
         "trainer.gradient_accumulation_steps": 16,  # four groups a step
         "trainer.learning_rate": 2e-4,
-        "reward.invalid": -1.0,
     },
     "references": {"partners": ["conceder"]},
     "evaluate": {"partners": ["conceder"]},

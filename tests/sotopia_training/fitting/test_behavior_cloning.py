@@ -344,6 +344,10 @@ def test_a_killed_run_continues_with_the_losses_of_an_unbroken_one(ask, monkeypa
     cut = stage.checkpoints / "checkpoint-5"
     shutil.copytree(stage.checkpoints / "checkpoint-3", cut)
     (cut / "trainer_state.json").write_text('{"global_step": 5, "log')
+    with monkeypatch.context() as patched:  # rows were made of the prompts of another version
+        patched.setattr("sotopia_env.policies.agent_prompt.sample_text", "other text of {}".format)
+        with raises(InvalidValueError, field="start.prompts", file="broken"):
+            run(settings)
     continued = run(settings)
     assert losses(continued) == losses(whole)
     assert [step for step, _, _ in losses(whole)] == [1, 2, 3, 4, 5, 6]

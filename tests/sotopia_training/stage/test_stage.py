@@ -62,7 +62,7 @@ def test_training_that_started_from_other_weights_is_refused_once_it_has_output(
         field="start.base",
         expected="two",
         got="four",
-        hint="put the earlier weights back, or choose another output",
+        hint="go back to what it started from, or choose another output",
     ):
         stage(tmp_path).open({"base": "four"})
     assert json.loads((tmp_path / "stage.json").read_text())["start"] == {"base": "two", "adapter": "three"}

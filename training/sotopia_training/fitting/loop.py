@@ -36,6 +36,7 @@ from sotopia_training.models.loading import (
     load_causal_lm,
     located,
     lora_config,
+    prompts_identity,
     read_prompt_settings,
     write_prompt_settings,
 )
@@ -261,9 +262,9 @@ def begin(
         reward_model: the directory of the model that scores answers, if there is one.
 
     Raises:
-        InvalidValueError: the directory holds another stage or one that started from other weights, a package is
-            missing, an argument or a layer to adapt does not exist, the tokenizer cannot be used in training, or
-            accelerate did not start all processes.
+        InvalidValueError: the directory holds another stage, or one that started from other weights or prompts; a
+            package is missing, an argument or a layer to adapt does not exist, the tokenizer cannot be used in
+            training, or accelerate did not start all processes.
     """
     check_launch()
     keep_freed_memory()
@@ -275,7 +276,9 @@ def begin(
     check_target_modules(model)
     # Names on the hub have no identity here; a name and a path are settings already, but not what lies there.
     starts = {"base": model.base, "adapter": model.adapter, "reward_model": reward_model}
-    stage.open({name: identity(path) for name, path in starts.items() if path is not None and Path(path).is_dir()})
+    weights = {name: identity(path) for name, path in starts.items() if path is not None and Path(path).is_dir()}
+    # Rows are made once: those of one version's prompts would be continued with the name of another's.
+    stage.open({**weights, "prompts": prompts_identity(prompt)})
     logger.info("%s: starts from %s", stage.path, model.adapter or model.base)
     tokenizer = load_tokenizer(model.base, prompt)
     quiet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sotopia_env.foundation.errors import InvalidValueError, first_line
 from sotopia_env.foundation.extras import install_command
-from sotopia_env.foundation.json_text import read_json
+from sotopia_env.foundation.json_text import canonical_json, read_json
 from sotopia_env.foundation.settings import settings_of
 from sotopia_env.policies.agent_prompt import AgentPrompt
 from sotopia_training.models.gguf_files import check_whole_model, converted, gguf_file, quiet_bars, smol_directory
@@ -208,6 +209,12 @@ def write_prompt_settings(directory: str | Path, prompt: PromptSettings) -> None
     hashes = dict(AgentPrompt(prompt.format).trained_hashes)
     text = json.dumps({"prompt": prompt.model_dump(mode="json"), "texts": hashes}, indent=2)
     (Path(directory) / POLICY_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def prompts_identity(prompt: PromptSettings) -> str:
+    """Returns 16 hex digits that are others where this version's prompts have other texts in training."""
+    texts = canonical_json(dict(AgentPrompt(prompt.format).trained_hashes))
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
 
 def read_prompt_settings(directory: str | Path) -> PromptSettings:

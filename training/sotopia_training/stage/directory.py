@@ -59,12 +59,12 @@ class StageDirectory:
         """Creates the directory, or checks that it holds the same stage; a directory without output starts again.
 
         Args:
-            start: the identities of the weights that training starts from, by the names ``base``, ``adapter`` and
-                ``reward_model``.
+            start: the identities of what training starts from: of the weights ``base``, ``adapter`` and
+                ``reward_model``, and of the ``prompts`` of this version.
 
         Raises:
             InvalidValueError: the directory holds output of another stage or of other settings (names the first setting
-                that differs), or of training that started from other weights.
+                that differs), or of training that started from other weights or prompts.
         """
         request = {"stage": self.name, "settings": _comparable(self.settings.model_dump(mode="json"))}
         record = self._read_record()
@@ -98,11 +98,11 @@ class StageDirectory:
         for name in recorded.keys() & start.keys():
             if recorded[name] != start[name] and self._has_output():
                 raise InvalidValueError(
-                    f"training started from other weights: those of the {name.replace('_', ' ')} have changed since",
+                    f"what training started from has changed since: {name.replace('_', ' ')}",
                     field=f"start.{name}",
                     expected=recorded[name],
                     got=start[name],
-                    hint="put the earlier weights back, or choose another output",
+                    hint="go back to what it started from, or choose another output",
                     where=self.path,
                 )
 

@@ -213,14 +213,18 @@ def issue_outline(issue: NumberIssue | ChoiceIssue | ItemsIssue, worth: Worth | 
 
 
 def _additive_text(spec: OutcomeSpec, worth: AdditiveWorth, table: WorthTable | None) -> str:
-    parts = [_gain_text(issue, worth.issues[issue.name]) for issue in spec.issues]
-    if worth.constant:
-        parts.insert(0, _number(worth.constant))
+    numbers = {issue.name: issue for issue in spec.issues if table is not None and isinstance(issue, NumberIssue)}
+    ladders = {name: f"{name}: {rungs_text(issue, table.rungs[name])}" for name, issue in numbers.items() if table}
+    parts, constant = [_gain_text(issue, worth.issues[issue.name]) for issue in spec.issues], worth.constant
+    if table is not None and len(spec.issues) > 1:
+        # In place of "for each $": a sum with numbers from their zero has another constant than the table's.
+        texts = zip(spec.issues, parts, strict=True)
+        parts = [ladders.pop(issue.name) if issue.name in numbers else text for issue, text in texts]
+        constant = table.constant
+    if constant:
+        parts.insert(0, _number(constant))
     text = f"An agreement is worth to you, in sum: {'; '.join(parts)}. No agreement: {_number(worth.no_agreement)}."
-    if table is not None:
-        numbers = [issue for issue in spec.issues if isinstance(issue, NumberIssue)]
-        text += "".join(f" {issue.name}: {rungs_text(issue, table.rungs[issue.name])}." for issue in numbers)
-    return text
+    return text + "".join(f" {ladder}." for ladder in ladders.values())
 
 
 def _gain_text(issue: NumberIssue | ChoiceIssue | ItemsIssue, gains: dict[str, float]) -> str:

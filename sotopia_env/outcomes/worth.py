@@ -244,7 +244,8 @@ class Rung:
 
     Attributes:
         value: the value in normal form; for items, the seat's own pieces.
-        worth: its part of the seat's worth; with one issue, the worth of the agreement.
+        worth: its part of the seat's worth: with several issues, of a number compared with its worst value; with one
+            issue, the worth of the agreement.
         note: ``best``, ``no gain`` or ``worst``; empty between them. Only values of numbers have notes.
     """
 
@@ -262,7 +263,8 @@ class WorthTable:
     Attributes:
         rungs: for each issue by name, its values in the order of the issue; for a number, from the best to the worst.
         disagreement: the seat's worth without an agreement.
-        constant: what is added once to the parts of several issues; 0 with one issue, whose rungs contain it.
+        constant: what is added once to the parts of several issues, with the worst values of numbers; 0 with one
+            issue, whose rungs contain it.
     """
 
     rungs: dict[str, tuple[Rung, ...]]
@@ -279,7 +281,7 @@ def worth_table(space: OutcomeSpace, worth: AdditiveWorth, agent: str) -> WorthT
         agent: the seat whose worth it is.
     """
     valuation, alone = worth.valuation(space, agent), len(space.issues) == 1
-    base = valuation.constant if alone else 0
+    base, constant = (valuation.constant, 0) if alone else (0, valuation.constant)
     scale, level = valuation.scale, valuation.disagreement if alone else None
     numbers = {name: (gain, inverse) for name, gain, inverse in valuation.numbers}
     choices, items = dict(valuation.choices), dict(valuation.items)
@@ -289,6 +291,8 @@ def worth_table(space: OutcomeSpace, worth: AdditiveWorth, agent: str) -> WorthT
             gain, inverse = numbers[issue.name]
             amounts = [issue.value_at(index) for index in (0, issue.size(0) - 1)]
             first, last = (base + gain * round(amount * inverse) for amount in amounts)
+            if not alone:  # a number begins anywhere, as a salary does: its worst value counts 0, the constant the rest
+                constant, first, last = constant + min(first, last), max(first - last, 0), max(last - first, 0)
             ladder = _ladder(issue.size(0), first, last, level)
             rungs[issue.name] = tuple(Rung(issue.value_at(i), exact / scale, note) for i, exact, note in ladder)
         elif isinstance(issue, ItemsIssue):
@@ -297,7 +301,7 @@ def worth_table(space: OutcomeSpace, worth: AdditiveWorth, agent: str) -> WorthT
         else:
             gains = choices[issue.name]
             rungs[issue.name] = tuple(Rung(option, (base + gains[option]) / scale) for option in issue.options)
-    return WorthTable(rungs, valuation.disagreement / scale, 0.0 if alone else valuation.constant / scale)
+    return WorthTable(rungs, valuation.disagreement / scale, constant / scale)
 
 
 def _ladder(size: int, first: int, last: int, level: int | None) -> list[tuple[int, int, str]]:

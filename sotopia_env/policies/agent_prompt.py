@@ -186,24 +186,26 @@ def _brief_system(briefing: Briefing) -> str:
 
 
 def _facts_line(facts: SeatFacts | None) -> str:
-    """The variables with their options, and the values that the seat knows at the start, on one line."""
+    """The variables with their options, the values that the seat knows at the start, and its norms, on one line."""
     if facts is None:
         return ""
     variables = "; ".join(f"{v.name} {'/'.join(v.options)}" for v in facts.variables.values())
     values = "; ".join(f"{name} = {value}" for name, value in facts.knowledge.items())
-    return f"Facts: {variables}." + (f" Known: {values}." if values else "")
+    norms = "".join(f" It is expected {norm}." for norm in facts.norms)
+    return f"Facts: {variables}." + (f" Known: {values}." if values else "") + norms
 
 
 def _worth_text(worth: WorthForm, briefing: Briefing) -> str:
     """The worth on one line: ``constant 186, price per_unit -1, start June 1 4, June 15 1, firewood each 5``.
 
-    With a table of worths, values stand in place of ``per_unit``, and of ``constant`` where there is one issue.
+    With a table of worths, values stand in place of ``per_unit``, and the table's constant in place of ``constant``.
     """
     fields = worth.model_dump(mode="json", exclude_defaults=True)
     if briefing.worths is not None and briefing.space is not None:
         numbers = [issue for issue in briefing.space.issues if isinstance(issue, NumberIssue)]
-        if numbers and len(briefing.space.issues) == 1:
-            fields.pop("constant", None)  # the values contain it
+        if numbers:  # the table's constant has the worst values of numbers, or with one issue the values have all of it
+            constant = {"constant": briefing.worths.constant} if briefing.worths.constant else {}
+            fields = constant | {name: value for name, value in fields.items() if name != "constant"}
         fields["issues"] |= {issue.name: rungs_text(issue, briefing.worths.rungs[issue.name]) for issue in numbers}
     return ", ".join(
         _flat("" if key in ("issues", "options", "table") else key, value) for key, value in fields.items()

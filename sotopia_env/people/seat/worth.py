@@ -1,6 +1,7 @@
 """The worth of outcomes to the person in a seat: numbers with a unit, their parts, and where they lie on a scale.
 
-Everything comes from the seat's own :class:`~sotopia_env.world.Observation`. Pages draw the scales as pictures.
+Everything comes from the seat's own :class:`~sotopia_env.world.Observation`, and nothing is there under rules without
+``worths``. Pages draw the scales as pictures.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def worth_scale(briefing: Briefing) -> WorthScale | None:
 def issue_scales(briefing: Briefing) -> list[IssueScale]:
     """Returns a scale for every issue whose values have a worth of their own to the seat, in their order."""
     space, worth = briefing.space, briefing.worth
-    if space is None:
+    if space is None or not briefing.reads_worths:
         return []
     if (table := _Sum.of(briefing)) is not None:
         return [_additive_scale(briefing, table, issue) for issue in space.issues]
@@ -222,7 +223,7 @@ class _Sum:
 
     @classmethod
     def of(cls, briefing: Briefing) -> _Sum | None:
-        if briefing.space is None or not isinstance(briefing.worth, AdditiveWorth):
+        if briefing.space is None or not briefing.reads_worths or not isinstance(briefing.worth, AdditiveWorth):
             return None
         return cls(briefing.space, briefing.worth.valuation(briefing.space, briefing.agent), briefing.agent)
 
@@ -260,7 +261,12 @@ class _Sum:
 
 
 def _limits(briefing: Briefing) -> tuple[float, float] | None:
-    """The least and the most that the seat can get, with or without an outcome, before the cost of turns."""
+    """The least and the most that the seat can get, with or without an outcome, before the cost of turns.
+
+    ``None`` where the seat may not know it, or the rules do not let it read worths.
+    """
+    if not briefing.reads_worths:
+        return None
     worth, table = briefing.worth, _Sum.of(briefing)
     if table is not None:
         values = list(table.limits())

@@ -89,6 +89,7 @@ class Briefing:
         worth: the worth of every outcome to this seat; also in ``private_data`` under ``worth``.
         worths: what single values are worth to this seat; ``None`` if the rules switch this off, and for worths that
             are no sum over issues.
+        reads_worths: whether the rules let the seat read what values and offers are worth to it.
         facts: what the seat reads about facts; ``None`` in a task without any.
         game: the game of choices with the payoffs that the seat may know; ``None`` in other tasks.
         outline: the issues, each with the direction that is better for the seat, on one line; empty without a
@@ -121,6 +122,7 @@ class Briefing:
     game: Game | None = field(default=None, compare=False)
     worths: WorthTable | None = None
     notes: str = ""
+    reads_worths: bool = True
 
 
 def briefing(
@@ -184,6 +186,7 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
         _game(task, seat),
         table,
         task.notes.get(agent, ""),
+        worths,
     )
 
 

@@ -16,8 +16,9 @@ from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.observation import observe
 
 
-def observed(family: str, *actions: Action) -> Observation:
-    state = initial_state(next(iter(naming.task_set(family, 1, 0, "medium"))), Rules(max_turns=20), 0)
+def observed(family: str, *actions: Action, worths: bool = True) -> Observation:
+    rules = Rules(max_turns=20, worths=worths)
+    state = initial_state(next(iter(naming.task_set(family, 1, 0, "medium"))), rules, 0)
     for action in actions:
         state = transition(state, action)
     return observe(state, state.waiting[0])
@@ -82,6 +83,27 @@ def test_several_issues_are_a_table_that_adds_up(family: str) -> None:
         assert result.position is not None
         assert 0 <= result.position <= 1
         assert points(scale.low) <= exact <= points(scale.high)
+    # What a model reads of a number is what a person reads.
+    table = seat.briefing.worths
+    assert table is not None
+    (constant,) = [points(part.worth) for part in result.parts if part.issue == "any agreement"] or [0.0]
+    assert table.constant == constant
+    for shown in (shown for shown in issue_scales(seat.briefing) if shown.better):
+        read = [rung.worth for rung in table.rungs[shown.name]]
+        assert (read[-1], read[0]) == (0.0, max(read))
+        assert {points(point.worth) for point in shown.points} == {read[0], read[-1]}
+
+
+@pytest.mark.parametrize("family", ["bargaining", "hiring", "campsite", "group_decision"])
+def test_people_read_no_worths_under_rules_without_them(family: str) -> None:
+    """The page shows neither scales nor what an offer or a vote is worth, as a model reads none."""
+    seat = observed(family, worths=False)
+    assert seat.moves is not None
+    assert (issue_scales(seat.briefing), worth_scale(seat.briefing), offer_worths(seat)) == ([], None, {})
+    for value, _ in move_choices(seat.moves, terms=False):
+        assert form_worth(seat, {"move": value}).total == ""
+    assert form_worth(seat, {"move": "offer", "issue0": "150"}).total == ""
+    assert form_worth(seat, {"move": "offer", "issue0": "150"}).parts == ()
 
 
 def test_an_incomplete_offer_has_the_rows_that_are_complete() -> None:

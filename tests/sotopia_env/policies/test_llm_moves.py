@@ -202,7 +202,7 @@ def test_instructions_say_what_a_move_is_and_how_it_is_written(format_):
 
 
 CONTRACT_BRIEF = (
-    "constant 186, price 0 at $0 (best), -131 at $131, -262 at $262, -394 at $394 (worst), start June 1 4, June 15 1, "
+    "constant -208, price 394 at $0 (best), 263 at $131, 132 at $262, 0 at $394 (worst), start June 1 4, June 15 1, "
     "firewood each 5. Range: price in steps of $1; start June 1 or June 15; firewood 3 pieces."
 )
 BRIEF_SYSTEMS = [

@@ -94,6 +94,19 @@ def test_a_model_of_a_plug_in_is_no_teacher(combined, monkeypatch):
         make_teacher("smol")
 
 
+@pytest.mark.parametrize(
+    ("family", "teacher"),
+    [("bargaining", "honest"), ("hiring", "reciprocator"), ("division", "honest"), ("mini_mafia", "linear")],
+)
+def test_small_talk_of_a_script_for_other_families_is_no_label(family, teacher, tmp_path):
+    (task,) = generate(family, 1, seed=3)
+    waiting = [Action(ActionType.SPEAK, "Let me think.")] * (2 * len(task.agents))
+    write_episodes(tmp_path / "run.jsonl", [played(task, *waiting, judge=None)])
+    with raises(InvalidValueError, field="teacher", hint="choose another script, or leave these tasks out"):
+        relabelled(tmp_path / "run.jsonl", teacher, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_tasks_without_a_script_are_refused_in_one_sentence(tmp_path):
     talk = played(
         starter_tasks()[0], Action(ActionType.SPEAK, "Hello."), Action(ActionType.SPEAK, "Hello."), judge=None

@@ -15,11 +15,11 @@ from sotopia_training.collect.task_generation import FamilySettings, TaskSetting
 from sotopia_training.data.samples import RowMaker
 from sotopia_training.data.sources import SourceSettings, read_selection, source_rows
 from sotopia_training.fitting.arguments import FitSettings
-from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
+from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings, CloningSettings
 from sotopia_training.models import tiny_base
 from sotopia_training.models.tiny_base import TinyBaseSettings, TinyBaseStage
 from sotopia_training.pi.pipeline import Pipeline, check, launch, load_trained, run
-from sotopia_training.pi.settings import ModelEvaluationSettings, PipelineSettings, TrainingSettings
+from sotopia_training.pi.settings import ModelEvaluationSettings, PipelineSettings
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.script import run_script
 from sotopia_training.stage.settings import ModelSettings
@@ -339,6 +339,8 @@ def test_only_the_agents_turns_are_learnt(tmp_path):
         ({"tiny": {}, "start_from": "x"}, InvalidValueError, {"field": "start_from"}),
         ({"model": ModelSettings(base="")}, InvalidValueError, {"field": "model.base"}),
         ({"tasks": {"families": {"names": ["barganing"]}}}, UnknownNameError, {"nearest": "bargaining"}),
+        ({"bc": {"trainer": {"report_to": ["trackoi"]}}}, InvalidValueError, {"field": "bc.trainer.report_to"}),
+        ({"sr": {"trainer": {"learning_rat": 1}}}, InvalidValueError, {"field": "sr.trainer.learning_rat"}),
     ],
 )
 def test_mistakes_are_found_before_playing(changes, error, fields, tmp_path):
@@ -413,7 +415,7 @@ def test_the_pipeline_runs_with_a_tiny_model(tmp_path):
         tiny=TinyBaseSettings(count=4, experts=("linear:horizon=2",)),
         prompt={"format": "brief", "max_length": 512, "max_answer": 24},
         updates=("bc",),
-        bc=TrainingSettings(trainer=trainer, validation=0),
+        bc=CloningSettings(trainer=trainer, validation=0),
         evaluation=ModelEvaluationSettings(
             partner="linear:horizon=2",
             tasks="bargaining:n=1",

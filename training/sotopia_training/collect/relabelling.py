@@ -142,10 +142,10 @@ class _Labelling:
     def _note(self, episode: Episode, action: Action) -> None:
         family = str(episode.task.scenario.shared_data.get("family", episode.task.scenario.id))
         self.tasks.setdefault(family, episode.task.id)
-        # Words count as well as moves, because facts are shared in words; but not the small talk of scripts, which is
-        # what they do where there is nothing to play for.
-        plays = action.action_type not in (ActionType.NONE, ActionType.LEAVE) and episode.task.protocol is not None
-        self.plays[family] += plays
+        # A script that cannot play makes small talk. Words alone are play where facts are shared in words, for claims.
+        protocol = episode.task.protocol
+        shares = protocol is not None and protocol.kind == "claims" and action.action_type is ActionType.SPEAK
+        self.plays[family] += action.move is not None or shares
 
     def _check_plays(self) -> None:
         for family, task in self.tasks.items():

@@ -19,8 +19,29 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 24
-_PLAY = ("agreement/", "scores/", "episodes/", "groups/", "dev/", "loss", "eval_loss", "reward")
-_TRAINING = ("entropy", "effective_sample_size", "clip_ratio/region_mean", "completions/mean_length", "kl", "turns/")
+_PLAY = (
+    "agreement/",
+    "scores/",
+    "episodes/",
+    "roles/",
+    "groups/",
+    "reward_model/",
+    "dev/",
+    "loss",
+    "eval_loss",
+    "reward",
+)
+# The first two are TRL's own: the spread within groups, and the share of groups without any.
+_TRAINING = (
+    "reward_std",
+    "frac_reward_zero_std",
+    "entropy",
+    "effective_sample_size",
+    "clip_ratio/region_mean",
+    "completions/mean_length",
+    "kl",
+    "turns/",
+)
 SHOWN: tuple[str, ...] = (*_PLAY, *_TRAINING)
 """Names of figures, or beginnings of names that end in a slash, in the order in which they are shown."""
 

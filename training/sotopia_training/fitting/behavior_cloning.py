@@ -54,16 +54,10 @@ IGNORED = -100
 """Label of tokens without loss."""
 
 
-class BehaviorCloningSettings(FitSettings):
-    """Settings of a supervised stage; ``trainer`` is TRL's ``SFTConfig``.
+class CloningSettings(FitSettings):
+    """How a supervised stage learns from its episodes; ``trainer`` is TRL's ``SFTConfig``.
 
     Attributes:
-        model: the model to train.
-        start_from: the output directory of an earlier stage, whose model is trained further; it replaces ``model.base``
-            (which must be its adapter's base, or empty) and ``model.adapter``.
-        prompt: the format and limits of the prompts.
-        data: the sources of the episodes.
-        evaluation_tasks: a task file, ``starter`` or ``everyday``; the data must not contain its scenarios.
         validation: the share of the scenarios for the validation loss; 0 for none.
         held_out_states: the number of states of validation scenarios in which the model is compared with its teacher
             after every validation (:mod:`sotopia_training.fitting.held_out_states`); 0 for none. Each costs an answer.
@@ -73,6 +67,31 @@ class BehaviorCloningSettings(FitSettings):
         word_share: the share of the answers with a move whose words are trained, too; of the others the move and the
             JSON around the words. Below 1, fewer tokens that a script draws at random compete with those that decide.
             Made for answers with the move before the words, as scripts' are: in others it follows untrained words.
+    """
+
+    validation: float = Field(default=0.1, ge=0, lt=1)
+    held_out_states: int = Field(default=0, ge=0)
+    rows: Literal["turns", "conversations"] = "turns"
+    word_share: float = Field(default=1.0, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _check_keep(self) -> CloningSettings:
+        check_keep(self, self.validation)
+        if self.held_out_states and not self.validation:
+            raise ValueError("held_out_states: they are states of validation scenarios; set validation above 0")
+        return self
+
+
+class BehaviorCloningSettings(CloningSettings):
+    """Settings of a supervised stage.
+
+    Attributes:
+        model: the model to train.
+        start_from: the output directory of an earlier stage, whose model is trained further; it replaces ``model.base``
+            (which must be its adapter's base, or empty) and ``model.adapter``.
+        prompt: the format and limits of the prompts.
+        data: the sources of the episodes.
+        evaluation_tasks: a task file, ``starter`` or ``everyday``; the data must not contain its scenarios.
         output: the directory of the stage.
     """
 
@@ -81,18 +100,7 @@ class BehaviorCloningSettings(FitSettings):
     prompt: PromptSettings = PromptSettings()
     data: tuple[SourceSettings, ...] = Field(min_length=1)
     evaluation_tasks: str | None = None
-    validation: float = Field(default=0.1, ge=0, lt=1)
-    held_out_states: int = Field(default=0, ge=0)
-    rows: Literal["turns", "conversations"] = "turns"
-    word_share: float = Field(default=1.0, ge=0, le=1)
     output: str
-
-    @model_validator(mode="after")
-    def _check_keep(self) -> BehaviorCloningSettings:
-        check_keep(self, self.validation)
-        if self.held_out_states and not self.validation:
-            raise ValueError("held_out_states: they are states of validation scenarios; set validation above 0")
-        return self
 
 
 # --- tokens -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from sotopia_env.foundation.files import replacement
 from sotopia_training.data.samples import Counts, RowMaker, TrainingRow, stream_dataset
 from sotopia_training.data.sources import SourceSettings, source_rows
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings, training_rows
+from sotopia_training.models.loading import located
 from sotopia_training.models.tokenizers import load_tokenizer
 from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
@@ -82,6 +83,7 @@ def _cut(
     if tokenizer is None:
         maker = RowMaker(prompt)
         return maker, source_rows([source], maker, evaluation_tasks)
+    tokenizer = located(tokenizer)
     # The stage's own function, so that the same rows are shortened and left out.
     settings = BehaviorCloningSettings(
         model=ModelSettings(base=tokenizer),

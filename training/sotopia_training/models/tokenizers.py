@@ -192,7 +192,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, name: str, format: Forma
             f"it refuses a conversation of the format {format!r} ({first_line(error)})",
             field="chat_template",
             where=name,
-            hint="choose the format 'single', which is one user message, or another template (chat_template.jinja)",
+            hint="choose another template (chat_template.jinja) or, in a seat and in training, the format 'single', "
+            "which is one user message",
         ) from None
     if broken:
         raise InvalidValueError(

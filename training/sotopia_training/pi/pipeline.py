@@ -22,7 +22,7 @@ from typing import Any
 
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.foundation.errors import InvalidValueError, SotopiaError
+from sotopia_env.foundation.errors import FieldError, InvalidValueError, SotopiaError
 from sotopia_env.foundation.files import write_text_atomically
 from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.policies import Policy
@@ -42,11 +42,12 @@ from sotopia_training.collect.relabelling import LABELS, RelabellingSettings
 from sotopia_training.collect.task_generation import SCENARIOS, TASKS, TaskGenerationSettings, TaskSettings
 from sotopia_training.data.sources import SourceSettings
 from sotopia_training.fitting import behavior_cloning
-from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings
+from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings, CloningSettings
+from sotopia_training.fitting.checks import check_trackers
 from sotopia_training.models import tiny_base
 from sotopia_training.models.loading import find_model
 from sotopia_training.models.tiny_base import TinyBaseStage
-from sotopia_training.pi.settings import PipelineSettings, TrainingSettings
+from sotopia_training.pi.settings import PipelineSettings
 from sotopia_training.stage.directory import DONE
 
 logger = logging.getLogger(__name__)
@@ -273,7 +274,7 @@ class Pipeline:
             behavior_cloning.run(settings)
 
     def _training(self, out: str, number: int) -> BehaviorCloningSettings:
-        update: TrainingSettings = getattr(self.settings, self.settings.updates[number])
+        update: CloningSettings = getattr(self.settings, self.settings.updates[number])
         # The base of a ``tiny`` pipeline is itself a stage's output, so it is loaded like one.
         begin = self.settings.start_from or (self.base if self.settings.tiny is not None else None)
         return BehaviorCloningSettings(
@@ -282,11 +283,18 @@ class Pipeline:
             prompt=self.settings.prompt,
             data=self._sources(number),
             evaluation_tasks=self._evaluation_tasks,
-            validation=update.validation,
             output=out,
-            trainer=update.trainer,
-            keep=update.keep,
+            **{name: getattr(update, name) for name in CloningSettings.model_fields},
         )
+
+    def check_training(self) -> None:
+        """Checks the trainer's arguments of every update, and that what it reports to is installed."""
+        for number, update in enumerate(self.settings.updates):
+            settings = self._training(str(self._directory(number, "training")), number)
+            try:
+                check_trackers(behavior_cloning.trainer_arguments(settings))
+            except FieldError as error:
+                raise InvalidValueError.of(error, within=update) from None
 
     def _save_evaluation_tasks(self, out: str) -> None:
         task_generation.run(TaskGenerationSettings(given=self.settings.evaluation.tasks, pairs=0, output=out))
@@ -373,7 +381,7 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
 
     Raises:
         InvalidValueError: the first update has no model to start from, the base must play and is not in a directory,
-            or no evaluator is named.
+            no evaluator is named, or an argument of a trainer is invalid.
         UnknownNameError: a policy, an evaluator or a family does not exist.
     """
     if settings.evaluator == naming.NO_EVALUATOR:
@@ -394,6 +402,7 @@ def check(settings: PipelineSettings, load: Load = load_trained) -> None:
         for family in settings.tasks.families.names:
             tasks.generate(family, 1, settings.tasks.families.seed)
     _check_beginning(settings, load)
+    Pipeline(settings).check_training()
 
 
 def _check_beginning(settings: PipelineSettings, load: Load) -> None:

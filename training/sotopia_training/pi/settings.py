@@ -10,21 +10,11 @@ from sotopia_env.foundation.settings import Settings
 from sotopia_training.collect.collection import PlaySettings
 from sotopia_training.collect.selection import BCFilter, SRFilter
 from sotopia_training.collect.task_generation import FamilySettings, SourceName, TaskSettings
-from sotopia_training.fitting.arguments import FitSettings
+from sotopia_training.fitting.behavior_cloning import CloningSettings
 from sotopia_training.models.tiny_base import TinyBaseSettings
 from sotopia_training.stage.settings import ModelSettings, PromptSettings
 
 Update = Literal["bc", "sr", "relabel"]
-
-
-class TrainingSettings(FitSettings):
-    """Training of one update, apart from the settings that the pipeline fills in; ``trainer`` is TRL's ``SFTConfig``.
-
-    Attributes:
-        validation: the share of the scenarios that is held out for the validation loss.
-    """
-
-    validation: float = Field(default=0.1, ge=0, lt=1)
 
 
 class SamplingSettings(Settings):
@@ -96,9 +86,9 @@ class PipelineSettings(Settings):
     sr_partner: str | dict[str, str] | None = None
     bc_filter: BCFilter = BCFilter()
     sr_filter: SRFilter = SRFilter()
-    bc: TrainingSettings = TrainingSettings()
-    sr: TrainingSettings = TrainingSettings(keep=5)
-    relabel: TrainingSettings = TrainingSettings()
+    bc: CloningSettings = CloningSettings()
+    sr: CloningSettings = CloningSettings(keep=5)
+    relabel: CloningSettings = CloningSettings()
     sampling: SamplingSettings = SamplingSettings()
     launch: tuple[str, ...] = ()
     evaluation: ModelEvaluationSettings

@@ -145,6 +145,7 @@ def _rows(settings: RewardRowSettings, maker: RowMaker, values: dict[TurnKey, fl
 def _counter(tokenizer: str | None, prompt: PromptSettings) -> CountTokens | None:
     if tokenizer is None:
         return None
+    from sotopia_training.models.loading import located
     from sotopia_training.models.tokenizers import TokenCounter, load_tokenizer
 
-    return TokenCounter(load_tokenizer(tokenizer, prompt))
+    return TokenCounter(load_tokenizer(located(tokenizer), prompt))

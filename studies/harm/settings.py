@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import Field, model_validator
-from sotopia_training.models.trained_model import Device, Dtype, Quantization
+from sotopia_training.models.trained_model import Device
+from sotopia_training.stage.settings import DtypeName, Quantization
 
 from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.foundation.prompts import reader
@@ -99,7 +100,7 @@ class HarmSettings(Settings):
     seed: int = 0
     batch_size: int = Field(default=8, ge=1)
     quantization: Quantization = "none"
-    dtype: Dtype = "auto"
+    dtype: DtypeName = "auto"
     device: Device = "auto"
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ from sotopia_training.fitting.arguments import PAPER, FitSettings, training_argu
 from sotopia_training.grpo.situations import PAST, SituationSettings, read_tasks
 from sotopia_training.models.constraints import is_available
 from sotopia_training.stage.directory import StageDirectory
-from sotopia_training.stage.settings import Dtype, LoraSettings, ModelSettings, PromptSettings
+from sotopia_training.stage.settings import Dtype, LoraSettings, ModelSettings, PromptSettings, Quantization
 
 BELIEF = "belief"
 """The value of ``reward.turns`` that pays for the change of what the other seats believe."""
@@ -152,7 +152,7 @@ class GRPOSettings(FitSettings):
     }
     mode: Literal["single-turn", "multi-turn"]
     start_from: str
-    quantization: str = Field(default="none", pattern="^(none|nf4)$")
+    quantization: Quantization = "none"
     dtype: Dtype = "float32"
     attention: str | None = None
     lora: LoraSettings | None = LoraSettings()

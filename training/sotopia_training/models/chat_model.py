@@ -27,13 +27,11 @@ from sotopia_training.models.loading import read_prompt_settings
 from sotopia_training.models.tokenizers import PLAIN, answer_ids, answer_text, load_tokenizer, prompt_ids
 from sotopia_training.models.trained_model import (
     Device,
-    Dtype,
-    Quantization,
     TrainedModel,
     holds_causal_lm,
     shared_batcher,
 )
-from sotopia_training.stage.settings import PromptSettings
+from sotopia_training.stage.settings import DtypeName, PromptSettings, Quantization
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -180,7 +178,7 @@ def load_model(
     max_tokens: int | None = None,
     max_length: int | None = None,
     quantization: Quantization = "none",
-    dtype: Dtype = "auto",
+    dtype: DtypeName = "auto",
     device: Device = "auto",
     max_batch: int = 64,
     constrained: Constrained = "auto",

@@ -29,13 +29,11 @@ from sotopia_training.models.loading import (
     quantization_config,
     start_from,
 )
-from sotopia_training.stage.settings import ModelSettings, fast_dtype
+from sotopia_training.stage.settings import DtypeName, ModelSettings, Quantization, fast_dtype
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Quantization = Literal["none", "nf4"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Device = Literal["auto", "cpu", "cuda"]
 
 _DEFINING = (
@@ -138,7 +136,12 @@ class TrainedModel:
 
     @classmethod
     def find(
-        cls, path: str | Path, *, quantization: Quantization = "none", dtype: Dtype = "auto", device: Device = "auto"
+        cls,
+        path: str | Path,
+        *,
+        quantization: Quantization = "none",
+        dtype: DtypeName = "auto",
+        device: Device = "auto",
     ) -> TrainedModel:
         """Returns the model in a stage's output or in the directory itself; no weights are loaded.
 
@@ -154,7 +157,7 @@ class TrainedModel:
         """
         for name, value, values in (
             ("quantization", quantization, get_args(Quantization)),
-            ("dtype", dtype, get_args(Dtype)),
+            ("dtype", dtype, get_args(DtypeName)),
             ("device", device, get_args(Device)),
         ):
             if value not in values:

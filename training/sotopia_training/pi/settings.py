@@ -12,7 +12,7 @@ from sotopia_training.collect.selection import BCFilter, SRFilter
 from sotopia_training.collect.task_generation import FamilySettings, SourceName, TaskSettings
 from sotopia_training.fitting.behavior_cloning import CloningSettings
 from sotopia_training.models.tiny_base import TinyBaseSettings
-from sotopia_training.stage.settings import ModelSettings, PromptSettings
+from sotopia_training.stage.settings import ModelSettings, PromptSettings, Quantization
 
 Update = Literal["bc", "sr", "relabel"]
 
@@ -20,7 +20,7 @@ Update = Literal["bc", "sr", "relabel"]
 class SamplingSettings(Settings):
     """Sampling of a trained model in play; see :func:`sotopia_training.models.policy.load`."""
 
-    quantization: Literal["none", "nf4"] = "none"
+    quantization: Quantization = "none"
 
 
 class ModelEvaluationSettings(Settings):

@@ -9,8 +9,11 @@ from pydantic import AfterValidator, Field
 
 from sotopia_env.foundation.settings import Settings
 
+Quantization = Literal["none", "nf4"]
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 
-def fast_dtype(device: str = "") -> str:
+
+def fast_dtype(device: str = "") -> Literal["float32", "bfloat16"]:
     """Returns the data type in which a device computes fast: bfloat16 on a GPU and on some CPUs, else float32.
 
     The CPUs are those with AMX, and those of AMD with AVX512-BF16.
@@ -30,11 +33,11 @@ def fast_dtype(device: str = "") -> str:
     return "bfloat16" if fast else "float32"
 
 
-def _resolved(dtype: str) -> str:
+def _resolved(dtype: DtypeName) -> DtypeName:
     return fast_dtype() if dtype == "auto" else dtype
 
 
-Dtype = Annotated[str, Field(pattern="^(auto|float32|bfloat16|float16)$"), AfterValidator(_resolved)]
+Dtype = Annotated[DtypeName, AfterValidator(_resolved)]
 """A data type of weights. ``auto`` becomes the fast one of this machine, so that records name what was used."""
 
 
@@ -69,7 +72,7 @@ class ModelSettings(Settings):
     base: str
     adapter: str | None = None
     lora: LoraSettings | None = LoraSettings()
-    quantization: str = Field(default="none", pattern="^(none|nf4)$")
+    quantization: Quantization = "none"
     dtype: Dtype = "float32"
     attention: str | None = None
 

@@ -56,24 +56,29 @@ def add_accepted(episode: Episode, accepted: Accepted, policies: Sequence[str] =
         accepted: what is added to.
         policies: the policies whose turns count; all by default.
     """
-    table, end = Table.resume(episode), len(episode.turns) - 1
+    table, end, protocol = Table.resume(episode), len(episode.turns) - 1, episode.task.protocol
     for seat in episode.policies:
         if policies and seat.name not in policies:
             continue
         view, own = table.observe(seat.agent), accepted.setdefault(seat.name, Decisions())
+        worth, standing = view.briefing.worth, None
         for index, turn in enumerate(episode.plain_turns):
             if turn.actor != seat.agent:
                 continue
-            kind = turn.action.move and turn.action.move.kind
+            move = turn.action.move
+            kind = move and move.kind
             settled = index == end and episode.stop is StopReason.SETTLED
             accepts = kind is MoveKind.ACCEPT or (kind is MoveKind.PROPOSE and settled)
             gains = view.offer_gains(index)
             best = max((gains.get(number, 0.0) for number in view.answerable(index)), default=0.0)
             if best != 0.0:
                 own.accepted[2 * (best < 0) + (view.own_turns_left(index) > 1)].append(accepts)
-            if kind is MoveKind.PROPOSE and not settled:
-                after = view.offer_gains(index + 1 if index < end else None)
-                own.losing.extend(after[number] < 0 for number in after.keys() - gains.keys())
+            if move is None or kind is not MoveKind.PROPOSE or settled or protocol is None or worth is None:
+                continue
+            terms = protocol.space.normalise(move.content)
+            if protocol.kind == "agreement" and terms != standing:  # what is proposed again is no new offer
+                own.losing.append(worth.value(protocol.space, terms, seat.agent) < worth.disagreement)
+                standing = terms
 
 
 def accepted_sheet(accepted: Accepted, titles: Iterable[tuple[str, str]] = ()) -> Sheet:

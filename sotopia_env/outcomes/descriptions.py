@@ -214,12 +214,18 @@ def issue_outline(issue: NumberIssue | ChoiceIssue | ItemsIssue, worth: Worth | 
 
 def _additive_text(spec: OutcomeSpec, worth: AdditiveWorth, table: WorthTable | None) -> str:
     numbers = {issue.name: issue for issue in spec.issues if table is not None and isinstance(issue, NumberIssue)}
-    ladders = {name: f"{name}: {rungs_text(issue, table.rungs[name])}" for name, issue in numbers.items() if table}
+    rungs = {} if table is None else {name: table.rungs[name] for name in numbers}
+    ladders = {
+        name: f"{name}: {rungs_text(numbers[name], steps)}"
+        for name, steps in rungs.items()
+        if len(steps) > 1 or len(spec.issues) == 1
+    }
     parts, constant = [_gain_text(issue, worth.issues[issue.name]) for issue in spec.issues], worth.constant
     if table is not None and len(spec.issues) > 1:
-        # In place of "for each $": a sum with numbers from their zero has another constant than the table's.
+        # In place of "for each $": a sum with numbers from their zero has another constant than the table's. A number
+        # of which every value is worth as much has one rung, which names one value of them.
         texts = zip(spec.issues, parts, strict=True)
-        parts = [ladders.pop(issue.name) if issue.name in numbers else text for issue, text in texts]
+        parts = [ladders.pop(issue.name, "") or text for issue, text in texts]
         constant = table.constant
     if constant:
         parts.insert(0, _number(constant))

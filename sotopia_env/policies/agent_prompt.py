@@ -177,8 +177,12 @@ def _gain_text(gain: float) -> str:
 def _brief_system(briefing: Briefing) -> str:
     worth = "" if briefing.worth is None else f"Worth: {_worth_text(briefing.worth, briefing)}."
     outline = briefing.outline
-    if briefing.worths is not None and briefing.space is not None:  # the table has the limits and the direction
-        outline = "; ".join(issue_outline(issue, briefing.worth, limits=False) for issue in briefing.space.issues)
+    if briefing.worths is not None and briefing.space is not None:
+        # The table has the limits and the direction, unless all values are worth as much.
+        rungs = briefing.worths.rungs
+        outline = "; ".join(
+            issue_outline(issue, briefing.worth, limits=len(rungs[issue.name]) == 1) for issue in briefing.space.issues
+        )
     space = f"Range: {outline}." if outline else ""
     notes = f"Notes: {quote(briefing.notes)}" if briefing.notes else ""
     private = " ".join(filter(None, (briefing.private_info, notes, worth, space, _facts_line(briefing.facts))))

@@ -1,9 +1,9 @@
 """A fixed conversation of two seats, by which a change of what code writes into prompts is noticed.
 
 Prompt files are hashed one by one (:attr:`sotopia_env.policies.agent_prompt.AgentPrompt.hashes`); tables of worths, the
-lines of turns, effects and failures are written by code. The conversation has an agreement on a number and a choice, a
-fact, private words, an answer that could not be read, a move that was refused, an offer at a loss and one at a gain,
-and the seat's last turn. A change that it does not show, such as one of ballots alone, goes unnoticed.
+lines of turns, effects and failures are written by code. The conversation has an agreement on a number, a choice and
+items, a fact and a norm, private words, an answer that could not be read, a move that was refused, an offer at a loss
+and one at a gain, and the seat's last turn. A change that it does not show, as one of ballots alone, goes unnoticed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,25 @@ _OUTCOME = {
     "issues": [
         {"name": "price", "kind": "number", "low": 10, "high": 90, "step": 5, "unit": "$"},
         {"name": "day", "kind": "choice", "options": ["Monday", "Friday"]},
+        {"name": "firewood", "kind": "items", "count": 2},
     ],
     "worth": [
-        {"constant": 60, "issues": {"price": {"per_unit": -1}, "day": {"Monday": 0, "Friday": 4}}, "no_agreement": 3},
-        {"constant": -30, "issues": {"price": {"per_unit": 1}, "day": {"Monday": 6, "Friday": 0}}},
+        {
+            "constant": 60,
+            "issues": {"price": {"per_unit": -1}, "day": {"Monday": 0, "Friday": 4}, "firewood": {"each": 2}},
+            "no_agreement": 3,
+        },
+        {
+            "constant": -30,
+            "issues": {"price": {"per_unit": 1}, "day": {"Monday": 6, "Friday": 0}, "firewood": {"each": 1}},
+        },
     ],
 }
-_FACTS = {"variables": [{"name": "condition", "options": ["sound", "worn"], "value": "worn", "known_by": ["agent_0"]}]}
+_HALVES = {"firewood": {"agent_0": 1, "agent_1": 1}}
+_FACTS = {
+    "variables": [{"name": "condition", "options": ["sound", "worn"], "value": "worn", "known_by": ["agent_0"]}],
+    "norms": ["honesty"],
+}
 _PERSON = {"age": 41, "gender": "woman", "pronouns": "she/her", "occupation": "gardener"}
 _TASK = {
     "id": "prompt-sample",
@@ -58,10 +70,10 @@ def sample_observations() -> tuple[Observation, ...]:
     """
     table = Table(Task.model_validate(_TASK), Rules(max_turns=8))
     actions = (
-        Action(argument="Good morning.", move={"propose": {"price": 20, "day": "Friday"}}),
-        Action(argument="Too little.", move={"propose": {"price": 80, "day": "Monday"}}),
+        Action(argument="Good morning.", move={"propose": {"price": 20, "day": "Friday", **_HALVES}}),
+        Action(argument="Too little.", move={"propose": {"price": 80, "day": "Monday", **_HALVES}}),
         NO_ACTION,
-        Action(argument="Then this.", to=("agent_0",), move={"propose": {"price": 45, "day": "Friday"}}),
+        Action(argument="Then this.", to=("agent_0",), move={"propose": {"price": 45, "day": "Friday", **_HALVES}}),
         Action(argument="I take that back.", move={"withdraw": 9}),
         NO_ACTION,
     )

@@ -159,10 +159,10 @@ def _relabelled(seed: int, recipe: Recipe) -> Iterator[Stage]:
         own = {"partner": partner, "output": f"play-{partner}", "tasks.families.seed": 1000 * seed + 10 * number + 1}
         yield Stage("collect", "play", {**own, "play.seed": seed})
     yield Stage("relabel", "relabel", {"teacher": recipe.teacher, "data": recipe.own})
-    # DAgger (Ross, Gordon and Bagnell, 2011) adds the labels to what the teacher has said so far; a sixth of that is as
-    # many conversations as the clone's own, of which few would be drawn otherwise.
+    # DAgger (Ross, Gordon and Bagnell, 2011) adds the labels to what the teacher has said so far; a third of that is as
+    # many conversations as the clone's own, which are the smaller part otherwise.
     labelled = [{**source, "labels": "labels/labels.jsonl"} for source in recipe.own]
-    data = [*({**source, "weight": 1 / 6} for source in recipe.taught), *labelled]
+    data = [*({**source, "weight": 1 / 3} for source in recipe.taught), *labelled]
     again = {"start_from": "clone", "output": "relabelled", "data": data, "trainer.seed": 10 * seed}
     yield Stage("bc", "bc", {**again, "trainer.learning_rate": 5e-4, "trainer.max_steps": 48})
     yield Stage("evaluate", "evaluate", {"policies": [evaluated("relabelled")], "partners": list(MET)})

@@ -76,6 +76,17 @@ def test_own_offers_beyond_the_limit_are_counted_once_each():
     assert accepted["silent"].losing == [False, True, False, True]
 
 
+@pytest.mark.parametrize("order", ["round-robin", "simultaneous", "reactive"])
+def test_offers_are_counted_for_the_seat_that_makes_them_in_every_order(order):
+    """`linear` never offers a loss, whatever its partner offers at the same time."""
+    games = tasks.generate("bargaining", 6, seed=3)
+    plans = plan_episodes(games, [("linear", "random-walk")], rules=Rules(max_turns=8, turn_order=order))
+    accepted = {}
+    for episode in asyncio.run(run_episodes(plans, progress=False)).episodes:
+        add_accepted(episode, accepted)
+    assert all(own.losing and not any(own.losing) for own in accepted.values())
+
+
 def test_the_command_prints_the_policies_and_names_an_unknown_one(run, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["accepted_offers", str(run), "--policy", "linear"])
     assert main() == 0

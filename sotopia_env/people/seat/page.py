@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sotopia_env.outcomes.descriptions import describe_worth
 from sotopia_env.people.seat.conversation import TableCard, TurnCard, table_card, turn_card
 from sotopia_env.people.seat.form import (
     StatementField,
@@ -22,6 +23,7 @@ from sotopia_env.people.seat.worth import (
     offer_worths,
     worth_scale,
     worth_text,
+    worths_hidden,
 )
 from sotopia_env.world import Observation
 from sotopia_env.world.action import ActionType
@@ -45,6 +47,7 @@ class SeatPage:
         terms: fields of an offer; empty if no offer is possible.
         statements: fields of what can be said about facts; empty in a task without facts.
         scale: what the seat can get; ``None`` where that depends on what it may not know.
+        rule: its worth in words, as models read it, where the rules leave out scales and the worths of offers.
         issues: which values of the issues are better for the seat.
         worths: the worth of every open offer, by its number.
         deadline: the person's deadline, in seconds since the epoch.
@@ -64,6 +67,7 @@ class SeatPage:
     terms: tuple[TermField, ...]
     statements: tuple[StatementField, ...]
     scale: WorthScale | None
+    rule: str
     issues: tuple[IssueScale, ...]
     worths: Mapping[int, SeatWorth]
     deadline: float | None
@@ -109,12 +113,18 @@ def seat_page(
         terms=tuple(term_fields(observation, menu)) if menu and menu.propose else (),
         statements=tuple(statement_fields(menu)) if menu else (),
         scale=worth_scale(observation.briefing),
+        rule=_rule(table, agent) if worths_hidden(observation.briefing) else "",
         issues=tuple(issue_scales(observation.briefing)),
         worths=worths,
         deadline=deadline if acting else None,
         leaving=leaving and not ended,
         consequence=_consequence(table, observation, in_study),
     )
+
+
+def _rule(table: Table, agent: str) -> str:
+    spec = table.task.scenario.outcome
+    return "" if spec is None else describe_worth(spec, table.task.seat_of[agent], table.task.names)
 
 
 def _consequence(table: Table, observation: Observation, in_study: bool) -> str:

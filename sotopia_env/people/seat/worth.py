@@ -1,7 +1,7 @@
 """The worth of outcomes to the person in a seat: numbers with a unit, their parts, and where they lie on a scale.
 
-Everything comes from the seat's own :class:`~sotopia_env.world.Observation`, and nothing is there under rules without
-``worths``. Pages draw the scales as pictures.
+Everything comes from the seat's own :class:`~sotopia_env.world.Observation`. Under rules without ``worths`` nothing is
+there of agreements. Pages draw the scales as pictures.
 """
 
 from __future__ import annotations
@@ -98,6 +98,11 @@ class IssueScale:
     limit: tuple[str, float] | None = None
 
 
+def worths_hidden(briefing: Briefing) -> bool:
+    """Whether the rules leave out what values and offers of an agreement are worth, as they do for models."""
+    return briefing.protocol == "agreement" and not briefing.reads_worths
+
+
 def worth_text(briefing: Briefing, value: float) -> str:
     """Returns a worth to the seat with its unit: that of the only issue if the worth counts in it, else points."""
     issue = briefing.space.issues[0] if briefing.space is not None and len(briefing.space.issues) == 1 else None
@@ -124,7 +129,7 @@ def worth_scale(briefing: Briefing) -> WorthScale | None:
 def issue_scales(briefing: Briefing) -> list[IssueScale]:
     """Returns a scale for every issue whose values have a worth of their own to the seat, in their order."""
     space, worth = briefing.space, briefing.worth
-    if space is None or not briefing.reads_worths:
+    if space is None or worths_hidden(briefing):
         return []
     if (table := _Sum.of(briefing)) is not None:
         return [_additive_scale(briefing, table, issue) for issue in space.issues]
@@ -223,7 +228,7 @@ class _Sum:
 
     @classmethod
     def of(cls, briefing: Briefing) -> _Sum | None:
-        if briefing.space is None or not briefing.reads_worths or not isinstance(briefing.worth, AdditiveWorth):
+        if briefing.space is None or worths_hidden(briefing) or not isinstance(briefing.worth, AdditiveWorth):
             return None
         return cls(briefing.space, briefing.worth.valuation(briefing.space, briefing.agent), briefing.agent)
 
@@ -265,7 +270,7 @@ def _limits(briefing: Briefing) -> tuple[float, float] | None:
 
     ``None`` where the seat may not know it, or the rules do not let it read worths.
     """
-    if not briefing.reads_worths:
+    if worths_hidden(briefing):
         return None
     worth, table = briefing.worth, _Sum.of(briefing)
     if table is not None:

@@ -9,16 +9,23 @@ import pytest
 from sotopia_env import naming
 from sotopia_env.outcomes import Move, MoveKind
 from sotopia_env.people.seat.form import move_choices
+from sotopia_env.people.seat.page import seat_page
 from sotopia_env.people.seat.worth import SeatWorth, form_worth, issue_scales, offer_worths, worth_scale, worth_text
 from sotopia_env.world import Action, Observation, Rules
 from sotopia_env.world.action import ActionType
 from sotopia_env.world.dynamics import initial_state, transition
 from sotopia_env.world.observation import observe
+from sotopia_env.world.play.table import Table
+from sotopia_env.world.scenario import Task
+
+
+def _task(family: str) -> Task:
+    return next(iter(naming.task_set(family, 1, 0, "medium")))
 
 
 def observed(family: str, *actions: Action, worths: bool = True) -> Observation:
     rules = Rules(max_turns=20, worths=worths)
-    state = initial_state(next(iter(naming.task_set(family, 1, 0, "medium"))), rules, 0)
+    state = initial_state(_task(family), rules, 0)
     for action in actions:
         state = transition(state, action)
     return observe(state, state.waiting[0])
@@ -94,12 +101,25 @@ def test_several_issues_are_a_table_that_adds_up(family: str) -> None:
         assert {points(point.worth) for point in shown.points} == {read[0], read[-1]}
 
 
-@pytest.mark.parametrize("family", ["bargaining", "hiring", "campsite", "group_decision"])
-def test_people_read_no_worths_under_rules_without_them(family: str) -> None:
-    """The page shows neither scales nor what an offer or a vote is worth, as a model reads none."""
+def test_a_ballot_has_no_table_of_worths_that_rules_could_leave_out() -> None:
+    """A model reads what each option is worth under either rule, and so does a person."""
+    with_, without = (observed("group_decision", worths=worths) for worths in (True, False))
+    assert issue_scales(with_.briefing) == issue_scales(without.briefing) != []
+    assert (
+        seat_page(Table(_task("group_decision"), Rules(worths=False)), without.agent, acting=True, ended=False).rule
+        == ""
+    )
+
+
+@pytest.mark.parametrize("family", ["bargaining", "hiring", "campsite"])
+def test_people_read_the_rule_alone_under_rules_without_worths(family: str) -> None:
+    """The page shows neither scales nor what an offer is worth; a model reads the same rule."""
     seat = observed(family, worths=False)
     assert seat.moves is not None
     assert (issue_scales(seat.briefing), worth_scale(seat.briefing), offer_worths(seat)) == ([], None, {})
+    page = seat_page(Table(_task(family), Rules(worths=False)), seat.agent, acting=True, ended=False)
+    assert page.rule
+    assert page.rule in seat.briefing.head.replace("\n  ", "\n")
     for value, _ in move_choices(seat.moves, terms=False):
         assert form_worth(seat, {"move": value}).total == ""
     assert form_worth(seat, {"move": "offer", "issue0": "150"}).total == ""

@@ -277,7 +277,7 @@ def begin(
     # Names on the hub have no identity here; a name and a path are settings already, but not what lies there.
     starts = {"base": model.base, "adapter": model.adapter, "reward_model": reward_model}
     weights = {name: identity(path) for name, path in starts.items() if path is not None and Path(path).is_dir()}
-    # Rows are made once: those of one version's prompts would be continued with the name of another's.
+    # What is trained on has the prompts of one version, by which the trained model is named.
     stage.open({**weights, "prompts": prompts_identity(prompt)})
     logger.info("%s: starts from %s", stage.path, model.adapter or model.base)
     tokenizer = load_tokenizer(model.base, prompt)

@@ -84,7 +84,7 @@ class StageDirectory:
         if os.environ.get("RANK", "0") != "0":
             return  # the first process of a distributed run writes for all processes
         processes = int(os.environ.get("WORLD_SIZE", "1"))
-        changes: dict[str, Any] = {} if start is None else {"start": dict(start)}
+        changes: dict[str, Any] = {} if start is None else {"start": self._noted(record, start)}
         if stored != request:
             record = {"packages": _versions(), "revision": source_revision()}
             changes |= {**request, "processes": processes}
@@ -93,6 +93,11 @@ class StageDirectory:
             changes["processes"] = processes
         if any(record.get(name) != value for name, value in changes.items()):
             self._write_record({**record, **changes})
+
+    def _noted(self, record: Mapping[str, Any], start: Mapping[str, str]) -> dict[str, str]:
+        """Returns what training starts from; of output that is there already, only what was noted when it began."""
+        known = record.get("start", {}) if self._has_output() else start
+        return {name: identity for name, identity in start.items() if name in known}
 
     def _check_start(self, recorded: Mapping[str, str], start: Mapping[str, str]) -> None:
         for name in recorded.keys() & start.keys():

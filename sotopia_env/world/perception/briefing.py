@@ -161,32 +161,34 @@ def _brief(task: Task, agent: str, action_types: tuple[ActionType, ...], timing:
     if worths and space is not None and isinstance(worth, AdditiveWorth):
         table = worth_table(space, worth, agent)
     return Briefing(
-        agent,
-        own.name,
-        scenario.context,
-        scenario.shared_data,
-        profile,
-        tuple([partner for partner, _ in partners]),
-        side.goals,
-        side.hints,
-        side.private_info,
+        agent=agent,
+        name=own.name,
+        context=scenario.context,
+        shared_data=scenario.shared_data,
+        profile=profile,
+        partners=tuple([partner for partner, _ in partners]),
+        goals=side.goals,
+        hints=side.hints,
+        private_info=side.private_info,
         # Programs read the worth as data, models as the text that is part of ``head``.
-        side.private_data if worth is None else {**side.private_data, "worth": worth.model_dump(mode="json")},
-        recipients,
-        _head(task, seat, profile, "\n".join([line for _, line in partners]), table),
-        f"{answer}\n{timing}" if timing else answer,
-        timing,
-        "" if spec is None else spec.protocol.kind,
-        space,
-        worth,
+        private_data=side.private_data
+        if worth is None
+        else {**side.private_data, "worth": worth.model_dump(mode="json")},
+        recipients=recipients,
+        head=_head(task, seat, profile, "\n".join([line for _, line in partners]), table),
+        answer=f"{answer}\n{timing}" if timing else answer,
+        timing=timing,
+        protocol="" if spec is None else spec.protocol.kind,
+        space=space,
+        worth=worth,
         # The rules of claims contain the right answer, which no seat may see.
-        None if spec is None or isinstance(spec.protocol, ClaimsRules) else _public(spec.protocol),
-        "" if spec is None else outline(spec, seat, task.names),
-        None if scenario.facts is None else scenario.facts.view(agent),
-        _game(task, seat),
-        table,
-        task.notes.get(agent, ""),
-        worths,
+        rules=None if spec is None or isinstance(spec.protocol, ClaimsRules) else _public(spec.protocol),
+        outline="" if spec is None else outline(spec, seat, task.names),
+        facts=None if scenario.facts is None else scenario.facts.view(agent),
+        game=_game(task, seat),
+        worths=table,
+        notes=task.notes.get(agent, ""),
+        reads_worths=worths,
     )
 
 

@@ -1,5 +1,7 @@
 """Held-out states: agreement with the teacher, and losses of moves and words, against what is known."""
 
+import struct
+
 import pytest
 from sotopia_training.data.samples import RowMaker
 from sotopia_training.data.sources import SourceSettings, source_rows
@@ -39,7 +41,23 @@ def test_a_teachers_own_answers_agree_with_it(cloned, expert_run, tokenizer, tmp
     assert (figures["agreement/kind"], figures["agreement/value"]) == (1, 1)
 
 
-def test_a_stage_reports_them_after_every_validation(cloned, expert_run, tmp_path):
+def tensorboard_tags(folder):
+    """The names in the event files of a directory: records of a length, its checksum, an event and its checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    tags = set()
+    for file in folder.rglob("events.out.tfevents.*"):
+        data, at = file.read_bytes(), 0
+        while at < len(data):
+            (length,) = struct.unpack_from("<Q", data, at)
+            event = Event.FromString(data[at + 12 : at + 12 + length])
+            tags |= {value.tag for value in event.summary.value}
+            at += 12 + length + 4
+    return tags
+
+
+def test_a_stage_reports_them_after_every_validation_and_to_a_tracker(cloned, expert_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "events"))
     settings = BehaviorCloningSettings(
         model=ModelSettings(base=str(find_model(cloned)), lora=None),
         prompt=SHORT,
@@ -48,10 +66,18 @@ def test_a_stage_reports_them_after_every_validation(cloned, expert_run, tmp_pat
         rows="conversations",
         held_out_states=4,
         output=str(tmp_path / "bc"),
-        trainer={"max_steps": 2, "save_steps": 1, "logging_steps": 1, "per_device_train_batch_size": 2},
+        trainer={
+            "max_steps": 2,
+            "save_steps": 1,
+            "logging_steps": 1,
+            "per_device_train_batch_size": 2,
+            "report_to": ["tensorboard"],
+        },
     )
     reports = [entry for entry in run(settings)["log"] if "agreement/kind" in entry]
     assert [entry["step"] for entry in reports] == [1, 2]
     assert all({"agreement/value", "loss/moves", "loss/words"} <= entry.keys() for entry in reports)
+    figures = {f"train/{name}" for name in ("agreement/kind", "agreement/value", "loss/moves", "loss/words", "loss")}
+    assert figures | {"eval/loss"} <= tensorboard_tags(tmp_path / "events")
     with pytest.raises(ValueError, match="validation"):
         BehaviorCloningSettings.model_validate({**settings.model_dump(), "validation": 0})

@@ -11,7 +11,8 @@
   the group whose object has an ``opens(path)`` that returns true. These objects should be quick to import; slow work
   belongs in the call. A path is written with a slash at its end, or begins with ``/``, ``./``, ``../`` or ``~``.
   Without these marks, a name with a slash is a path if it exists, and a model ``PROVIDER/MODEL`` otherwise; but
-  ``local/…`` and other names that begin with a well-known provider are always models.
+  ``local/…`` and other names that begin with a well-known provider are always models. A name without a slash is a
+  path if it is a file that is opened, as ``model.gguf`` is, and no entry point has that name.
 
 Each form may be followed by ``:key=value,…``. The object is called with these values as keyword arguments (read as the
 annotations of its signature say, see :func:`~sotopia_env.naming.grammar.readers_of`), with a directory as ``path``, and
@@ -169,7 +170,9 @@ class Plugins(Generic[T]):
         # An unmarked name is a directory only if that is certain: "openai/…" must not change its meaning because a
         # folder "openai" exists in the working directory.
         if not (head.startswith(_MARKS) or head.endswith("/")):
-            if "/" not in head or head.partition("/")[0] in _MODELS or not path.exists():
+            if "/" not in head:
+                return head not in self.names and path.is_file() and self._opener(path) is not None
+            if head.partition("/")[0] in _MODELS or not path.exists():
                 return False
         elif not path.exists():
             raise InvalidValueError(field=self.kind, expected="a directory or a file", got=head)

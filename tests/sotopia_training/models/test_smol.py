@@ -72,12 +72,10 @@ def test_a_stage_continues_from_an_adapter_of_it_by_a_relative_path(tmp_path, mo
 def test_a_gguf_file_is_a_policy_and_a_judges_model_by_its_path(monkeypatch):
     file = gguf_file(smol_directory())
     monkeypatch.chdir(file.parent)
-    for path in (str(file), f"./{file.name}"):
+    for path in (str(file), f"./{file.name}", file.name):
         policy = naming.make_policy(f"{path}:format=brief,max_length=3000,max_tokens=16")
         assert policy.model.parameters["weights"] == naming.make_policy("smol").model.parameters["weights"]
     assert naming.make_evaluator(f"judge:{file}").model.parameters["weights"] == policy.model.parameters["weights"]
-    with raises(UnknownNameError, nearest=f"./{file.name}"):
-        naming.make_policy(file.name)
 
 
 @pytest.mark.slow("loads a real model")

@@ -18,7 +18,8 @@ from sotopia_training.fitting.arguments import FitSettings
 from sotopia_training.fitting.behavior_cloning import BehaviorCloningSettings, CloningSettings
 from sotopia_training.models import tiny_base
 from sotopia_training.models.tiny_base import TinyBaseSettings, TinyBaseStage
-from sotopia_training.pi.pipeline import Pipeline, check, launch, load_trained, run
+from sotopia_training.pi.launch import launch
+from sotopia_training.pi.pipeline import Pipeline, check, load_trained, run
 from sotopia_training.pi.settings import ModelEvaluationSettings, PipelineSettings
 from sotopia_training.stage.directory import StageDirectory
 from sotopia_training.stage.script import run_script

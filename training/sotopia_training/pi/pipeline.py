@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,9 +21,8 @@ from typing import Any
 
 from sotopia_env import naming, tasks
 from sotopia_env.chat_model.pool import ModelPool
-from sotopia_env.foundation.errors import FieldError, InvalidValueError, SotopiaError
+from sotopia_env.foundation.errors import FieldError, InvalidValueError
 from sotopia_env.foundation.files import write_text_atomically
-from sotopia_env.foundation.yaml_text import to_yaml
 from sotopia_env.policies import Policy
 from sotopia_env.reports import compare_runs, comparison_report
 from sotopia_env.reports.compare import Comparison
@@ -47,6 +45,7 @@ from sotopia_training.fitting.checks import check_trackers
 from sotopia_training.models import tiny_base
 from sotopia_training.models.loading import find_model
 from sotopia_training.models.tiny_base import TinyBaseStage
+from sotopia_training.pi.launch import launch
 from sotopia_training.pi.settings import PipelineSettings
 from sotopia_training.stage.directory import DONE
 
@@ -324,27 +323,6 @@ class Pipeline:
         runs = [(name, self.output / "evaluation" / name) for name in first]
         numbers = range(len(self.settings.updates))
         return runs + [(self.name(number), self._directory(number, "evaluation")) for number in numbers]
-
-
-def launch(command: Sequence[str], settings: BehaviorCloningSettings, output: Path) -> None:
-    """Trains in separate processes: runs ``command`` with ``--config`` and a file with the settings appended.
-
-    Raises:
-        SotopiaError: the command cannot be run, or fails.
-    """
-    file = output.with_suffix(".yaml")
-    write_text_atomically(file, to_yaml(settings.model_dump(mode="json")))
-    line = [*command, "--config", str(file)]
-    try:
-        process = subprocess.run(line, check=False)
-    except OSError as error:
-        raise SotopiaError(f"launch: {command[0]!r} cannot be run ({error.strerror})") from None
-    # The exit code alone does not show that the stage is complete.
-    if process.returncode or not (output / DONE).is_file():
-        raise SotopiaError(
-            f"launch: {' '.join(line)} ended with code {process.returncode} and did not complete {output}; the same "
-            "command continues the pipeline"
-        )
 
 
 def run(settings: PipelineSettings, train: Train | None = None, load: Load = load_trained) -> None:

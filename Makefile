@@ -81,12 +81,13 @@ docs: .venvs/docs/.installed ## build the documentation site in site/; a broken 
 	@.venvs/docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r .venvs/docs/requirements.txt
 	@touch $@
 
-check: $(STAMP) ## lint, types, imports, spelling
+check: $(STAMP) ## lint, types, imports, spelling, ceilings of modules, generated pages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
+	$(BIN)/python -m pytest -q -n 0 tests/test_house.py tests/test_docs.py -k "not the_blocks_of_a_page"
 
 # Only metadata is downloaded. To make a new set: lower or lift pins in constraints-vllm.txt, then copy the resolved file over it.
 resolve: $(STAMP) ## check that the versions of constraints-vllm.txt, which includes vLLM, can be installed together

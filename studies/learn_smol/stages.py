@@ -28,7 +28,7 @@ SHARED, EVALUATION = "shared", "evaluation"
 """The directory that all seeds share, with test tasks and references; and that of an evaluation in each directory."""
 Overrides = Mapping[str, object]
 SHORT: Mapping[str, Overrides] = {
-    "tasks": {"given": "bargaining:n=24,seed=7"},
+    "tasks": {"given": "bargaining:n=64,seed=7"},
     "bc": {"trainer.max_steps": 16, "trainer.save_steps": 11},
     "play": {"tasks.scenarios": 6},
     "grpo": {

@@ -312,7 +312,7 @@ def test_in_a_short_run_grpo_gains_on_test_tasks_and_the_same_command_finds_it_c
     run(tmp_path, [1], processes=1, changes=SHORT, recipe=SHORT_RECIPE)
     results = Results()
     results.add(tmp_path / "1")
-    # Of the same 24 tasks: 1.64 where this was written. Rewards of training are of other situations in every step.
+    # Of the same 64 tasks. Rewards of training are of other situations in every step.
     assert results.by_seed("grpo", "clone", "conceder", ["1"])[0] > 0
     goals = (tmp_path / "goal.csv").read_text().splitlines()
     assert len(goals) == 1 + len(TITLES) + 4

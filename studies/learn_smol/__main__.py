@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument(
         "--short",
         action="store_true",
-        help="a short run of one partner and fewer steps: half an hour of CPU time with AVX2",
+        help="a short run of one partner and fewer steps: 12 to 24 minutes of CPU time with AVX512-BF16",
     )
     parser.add_argument(
         "--tasks",

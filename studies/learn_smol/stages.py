@@ -37,7 +37,7 @@ SHORT: Mapping[str, Overrides] = {
         "trainer.max_steps": 6,
         "trainer.gradient_accumulation_steps": 16,  # four groups a step
         "trainer.learning_rate": 2e-4,
-        # A sixth of this clone's turns is refused; at the study's price it learnt to take early gains instead.
+        # A sixth of this clone's turns is refused; at the study's price GRPO made it worse in one run (docs/learnt.md).
         "reward.invalid": -1.0,
     },
     "references": {"partners": ["conceder"]},

@@ -115,15 +115,11 @@ def stage_sheet(runs: Sequence[Results], references: Results, side: str, title: 
     """Returns the sheet of all stages and references with seen or unseen partners, or all."""
     rows: list[tuple[Value, ...]] = []
     for stage in stages_of(runs):
-        # By content, because the base model's episodes are the same ones in every seed and must be counted once.
-        played = {json.dumps(run[stage]): by_task(run[stage], _one, side) for run in runs}
-        count = sum(len(values) for figures in played.values() for values in figures.values())
         texts = (measured(runs, stage, metric, side).text() for metric in METRICS)
-        rows.append((TITLES[stage], count, *texts))
+        rows.append((TITLES[stage], _episodes(runs, stage, side), *texts))
     for name, reference in REFERENCES.items():
-        count = sum(len(values) for values in by_task(references[name], _one, side).values())
         texts = (measured([references], name, metric, side).text() for metric in METRICS)
-        rows.append((f"*{reference}*", count, *texts))
+        rows.append((f"*{reference}*", _episodes([references], name, side), *texts))
     rows.append(("*upper bound, by definition*", "", 1.0, 1.0, 1.0, 10.0, 1.0))
     return Sheet(side, ("", "episodes", *METRICS), rows, title)
 
@@ -138,6 +134,12 @@ def past_sheet(runs: Sequence[Results]) -> Sheet:
         goal = over_seeds(means, range_of("goal")).text()
         rows.append((TITLES[stage], sum(len(run[stage]) for run in runs), goal, less))
     return Sheet("past", ("", "episodes", "GOAL", "less cloning"), rows, "Past selves as partners", (_PAST,))
+
+
+def _episodes(runs: Sequence[Results], name: str, side: str) -> int:
+    """Returns the number of episodes that were played; the base model's, which all seeds share, count once."""
+    played = {json.dumps(run[name]): by_task(run[name], _one, side) for run in runs}
+    return sum(len(values) for figures in played.values() for values in figures.values())
 
 
 def _one(row: Mapping[str, Any]) -> float:
@@ -244,7 +246,7 @@ def stage_chart(runs: Sequence[Results], references: Results) -> Figure:
         for name in (*stages_of(runs), *REFERENCES):
             source = runs if name in TITLES else [references]
             figure, tasks = measured(source, name, "goal", side), by_task(source[0][name], _one, side)
-            episodes = sum(len(values) for run in source for values in by_task(run[name], _one, side).values())
+            episodes = _episodes(source, name, side)
             item = Estimate(episodes, len(tasks), figure.mean, figure.low, figure.high, None, "tasks, and over seeds")
             lines.append(((TITLES | REFERENCES)[name], item))
         panels.append(Panel("GOAL (scale 0 to 10)", lines, f"{side} partners"))

@@ -29,7 +29,17 @@ from studies.learn.claims import (
     verdict,
 )
 from studies.learn.recipe import Recipe
-from studies.learn.report import METRICS, PAST, REFERENCES, UNTRAINED, exploited, read_results, write_report
+from studies.learn.report import (
+    METRICS,
+    PAST,
+    REFERENCES,
+    UNTRAINED,
+    exploited,
+    read_results,
+    stage_chart,
+    stage_sheet,
+    write_report,
+)
 from tests.errors import raises
 from tests.sotopia_training.conftest import BRIEF
 
@@ -312,6 +322,16 @@ def test_the_page_says_whether_the_reward_model_was_exploited_and_its_picture_is
     drawn = (report.parent / "stages.png").read_bytes()
     assert drawn.startswith(b"\x89PNG")
     assert len(drawn) > 5000
+
+
+def test_the_picture_counts_the_episodes_that_the_tables_count(report):
+    runs, references = read_results(report.parent, SEEDS), json.loads((report.parent / "references.json").read_text())
+    figure = stage_chart(runs, references)
+    for axes, side in zip(figure.axes, ("seen", "unseen"), strict=True):
+        labels = [" ".join(label.get_text().split()) for label in axes.get_yticklabels()]
+        counts = [int(label.split("(n = ")[1].rstrip(")")) for label in labels]
+        assert counts == [row[1] for row in stage_sheet(runs, references, side, "").rows[:-1]]
+        assert len(set(counts)) == 2  # of one seed, and of all
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
     python -m studies.learn --config studies/learn/learn.yaml
 
-Takes about 25 minutes on two quiet CPU cores; `make learn` runs it. The same command continues an interrupted study.
+Takes 25 to 45 minutes on two CPU cores; `make learn` runs it. The same command continues an interrupted study.
 """
 
 import sys

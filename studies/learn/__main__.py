@@ -2,7 +2,8 @@
 
     python -m studies.learn --config studies/learn/learn.yaml
 
-Takes 25 to 45 minutes on two CPU cores; `make learn` runs it. The same command continues an interrupted study.
+Took 42 minutes on two CPU cores with other work beside it; `make learn` runs it. The same command continues an
+interrupted study.
 """
 
 import sys

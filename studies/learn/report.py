@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -73,7 +72,9 @@ def write_report(folder: Path, facts: Mapping[str, str], seeds: Sequence[int]) -
 
 _COUNTED = (
     "*valid* is the share of own turns that could be read and were not refused, *copied* the share of those that offer "
-    "nothing but the plan in the prompt; the rest was copied wrong."
+    "nothing but the plan in the prompt; the rest was copied wrong. Intervals are 95 % bootstrap intervals over "
+    "training seeds and tasks, too narrow with few seeds; those of the base model and of scripts, which played once, "
+    "are over tasks alone."
 )
 _PAST = (
     "Every stage with the clone that its training began with as its partner, in both seats, on a third of the test "
@@ -83,9 +84,9 @@ _EXPLAINED = (
     "Differences are in points of GOAL (0 to 10), paired by task, seat, partner and training seed. *over seeds* is "
     "the 95 % t-interval of the seeds' means, which decides the verdict; *p* is of the t-test over seeds, adjusted "
     "for all claims of the table (Benjamini and Hochberg), and must be below 0.05 for a verdict on a claim that is "
-    "not required. Both are about other training seeds with these tasks and this base model; *bootstrap* is over "
-    "seeds and tasks, and with few seeds too narrow. *required* claims are promised by the project; all others are "
-    "reported, whatever their result. *each seed* has the same order as the training seeds above. Kinds of GRPO differ "
+    "not required. Both are about other training seeds with these tasks, this base model and its one play; *bootstrap* "
+    "and the columns behind it, by family and seat, are over seeds and tasks, not adjusted, and with few seeds too "
+    "narrow. *required* claims are promised by the project; all others are reported, whatever their result. *each seed* has the same order as the training seeds above. Kinds of GRPO differ "
     "in more than their reward: see the recipe for their steps and episodes."
 )
 _SEATS = (
@@ -136,10 +137,15 @@ def past_sheet(runs: Sequence[Results]) -> Sheet:
     return Sheet("past", ("", "episodes", "GOAL", "less cloning"), rows, "Past selves as partners", (_PAST,))
 
 
+def _is_shared(runs: Sequence[Results], name: str) -> bool:
+    """Returns whether all seeds have the same episodes of a policy, as they have of the base model."""
+    return all(run[name] == runs[0][name] for run in runs)
+
+
 def _episodes(runs: Sequence[Results], name: str, side: str) -> int:
-    """Returns the number of episodes that were played; the base model's, which all seeds share, count once."""
-    played = {json.dumps(run[name]): by_task(run[name], _one, side) for run in runs}
-    return sum(len(values) for figures in played.values() for values in figures.values())
+    """Returns the number of episodes that were played; those that all seeds share count once."""
+    played = runs[:1] if _is_shared(runs, name) else runs
+    return sum(len(values) for run in played for values in by_task(run[name], _one, side).values())
 
 
 def _one(row: Mapping[str, Any]) -> float:
@@ -246,8 +252,9 @@ def stage_chart(runs: Sequence[Results], references: Results) -> Figure:
         for name in (*stages_of(runs), *REFERENCES):
             source = runs if name in TITLES else [references]
             figure, tasks = measured(source, name, "goal", side), by_task(source[0][name], _one, side)
-            episodes = _episodes(source, name, side)
-            item = Estimate(episodes, len(tasks), figure.mean, figure.low, figure.high, None, "tasks, and over seeds")
+            over = "tasks" if _is_shared(source, name) else "tasks and seeds"
+            count = _episodes(source, name, side)
+            item = Estimate(count, len(tasks), figure.mean, figure.low, figure.high, None, over)
             lines.append(((TITLES | REFERENCES)[name], item))
         panels.append(Panel("GOAL (scale 0 to 10)", lines, f"{side} partners"))
     return forest_chart(panels, "GOAL on held-out tasks", counted="episodes")

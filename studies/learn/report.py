@@ -86,8 +86,9 @@ _EXPLAINED = (
     "for all claims of the table (Benjamini and Hochberg), and must be below 0.05 for a verdict on a claim that is "
     "not required. Both are about other training seeds with these tasks, this base model and its one play; *bootstrap* "
     "and the columns behind it, by family and seat, are over seeds and tasks, not adjusted, and with few seeds too "
-    "narrow. *required* claims are promised by the project; all others are reported, whatever their result. *each seed* has the same order as the training seeds above. Kinds of GRPO differ "
-    "in more than their reward: see the recipe for their steps and episodes."
+    "narrow. *required* claims are promised by the project; all others are reported, whatever their result. "
+    "*each seed* has the same order as the training seeds above. Kinds of GRPO differ in more than their reward: see "
+    "the recipe for their steps and episodes."
 )
 _SEATS = (
     "The first seat speaks first in every episode, so the effects of the seat and of speaking first cannot be "

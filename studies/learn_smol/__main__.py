@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument(
         "--short",
         action="store_true",
-        help="a short run of one partner and fewer steps: 12 to 24 minutes of CPU time with AVX512-BF16",
+        help="a short run of two teachers, one partner and fewer steps: half an hour of one core with AVX512-BF16",
     )
     parser.add_argument(
         "--tasks",
@@ -55,7 +55,9 @@ def main() -> int:
         metavar="SET",
         help="other test tasks, to choose a recipe on, e.g. bargaining:n=16,seed=50",
     )
-    parser.add_argument("--teacher", help="the script that is cloned")
+    parser.add_argument(
+        "--teacher", nargs="+", metavar="SCRIPT", help="the script that is cloned; several share the episodes equally"
+    )
     parser.add_argument(
         "--partners",
         nargs="+",
@@ -81,12 +83,15 @@ def main() -> int:
         changes.setdefault(name, {})[key] = value
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     recipe = SHORT_RECIPE if options.short else Recipe()
-    recipe = Recipe(
-        options.teacher or recipe.teacher,
-        tuple(options.partners or recipe.partners),
-        relabelled=options.relabel,
-        improved=not options.clone_only,
-    )
+    try:
+        recipe = Recipe(
+            tuple(options.teacher or recipe.teachers),
+            tuple(options.partners or recipe.partners),
+            relabelled=options.relabel,
+            improved=not options.clone_only,
+        )
+    except SotopiaError as error:
+        parser.error(str(error))
     return exit_code(partial(run, options.out, options.seeds, options.processes, changes, recipe))
 
 

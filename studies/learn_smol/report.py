@@ -162,18 +162,28 @@ class Results:
             groups.append((weight, goals, tasks, [() if name == SHARED else (name,) for name in names]))
         return crossed_estimate(groups, _RANGE)
 
+    def _pairs(self, one: str, other: str, partner: str, seeds: Sequence[str]) -> list[dict[_TaskSeat, float]]:
+        """Returns the difference of every task of each training seed that has episodes of both policies."""
+        first, second = self.by_task(one, partner), self.by_task(other, partner)
+        pairs = []
+        for seed in seeds:
+            own, others = first.get(seed, {}), second.get(seed) or second.get(SHARED, {})
+            pairs.append({key: own[key] - others[key] for key in sorted(own.keys() & others.keys())})
+        return [gains for gains in pairs if gains]
+
     def by_seed(self, one: str, other: str, partner: str, seeds: Sequence[str]) -> list[float]:
         """Returns the mean difference of each training seed that has episodes of both policies, paired by task.
 
         One episode of a script is compared with those of all seeds, so that its chance does not show between seeds.
         """
-        first, second = self.by_task(one, partner), self.by_task(other, partner)
-        means = []
-        for seed in seeds:
-            own, others = first.get(seed, {}), second.get(seed) or second.get(SHARED, {})
-            if common := own.keys() & others.keys():
-                means.append(fmean(own[key] - others[key] for key in sorted(common)))
-        return means
+        return [fmean(gains.values()) for gains in self._pairs(one, other, partner, seeds)]
+
+    def over_tasks(self, one: str, other: str, partner: str, seeds: Sequence[str]) -> Estimate | None:
+        """Returns the difference with an interval over tasks, for these training seeds; ``None`` without pairs."""
+        pairs = self._pairs(one, other, partner, seeds)
+        values = [(task, gain) for gains in pairs for (task, _), gain in gains.items()]
+        gains, names = [gain for _, gain in values], [task for task, _ in values]
+        return estimate(gains, names, gain_range("goal"), "tasks") if values else None
 
 
 def own_rows(rows: Sequence[SeatResult], policy: str) -> list[SeatResult]:
@@ -244,7 +254,8 @@ _TEXTS = (
     "The claims, declared before the study ran. *over seeds* is the 95 % t-interval of the seeds' means: the mean that "
     "other training seeds would have, on these tasks and with these episodes of scripts, which all seeds share. "
     "Against a script it is too narrow: the chance of its episodes is not counted. *over seeds and tasks* also says "
-    "how other tasks would come out, and counts that chance; ‡ takes training seeds for people. *p* is of the "
+    "how other tasks would come out, and counts that chance; ‡ takes training seeds for people. *over tasks* is about "
+    "other tasks with these very models: no verdict depends on it. *p* is of the "
     "two-sided t-test over seeds against 0 (or what the claim allows), adjusted for all rows of the table (Benjamini "
     "and Hochberg). A claim holds, or its opposite does, if neither interval holds 0 (or what the claim allows) and p "
     "is below 0.05.",
@@ -309,7 +320,7 @@ def _differences(results: Results, seeds: Sequence[str]) -> Sheet:
     return Sheet("differences", ("difference", "partner", *_DECIDED), rows, formats=_FORMATS)
 
 
-_DECIDED = ("over seeds", "verdict", "p", "each seed", "over seeds and tasks")
+_DECIDED = ("over seeds", "verdict", "p", "each seed", "over seeds and tasks", "over tasks")
 _FORMATS = {"p": "{:.3f}".format}
 
 
@@ -322,7 +333,7 @@ def _decisions(
     for item, own, p in zip(items, means, adjusted_p(means, [item[3] for item in items]), strict=True):
         crossed = results.difference(*item[:3])
         interval, word = decided(own, p, item[3], crossed)
-        rows.append((interval, word, p, shown(own), crossed))
+        rows.append((interval, word, p, shown(own), crossed, results.over_tasks(*item[:3], seeds)))
     return rows
 
 

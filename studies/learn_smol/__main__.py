@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument(
         "--short",
         action="store_true",
-        help="a short run of two teachers, one partner and fewer steps: half an hour of one core with AVX512-BF16",
+        help="a short run of two teachers, one partner and fewer steps: 33 to 45 minutes of CPU time with AVX512-BF16",
     )
     parser.add_argument(
         "--tasks",

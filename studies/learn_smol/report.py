@@ -179,11 +179,12 @@ class Results:
         return [fmean(gains.values()) for gains in self._pairs(one, other, partner, seeds)]
 
     def over_tasks(self, one: str, other: str, partner: str, seeds: Sequence[str]) -> Estimate | None:
-        """Returns the difference with an interval over tasks, for these training seeds; ``None`` without pairs."""
+        """Returns the mean of tasks with an interval over tasks, for these training seeds; ``None`` without pairs."""
         pairs = self._pairs(one, other, partner, seeds)
         values = [(task, gain) for gains in pairs for (task, _), gain in gains.items()]
         gains, names = [gain for _, gain in values], [task for task, _ in values]
-        return estimate(gains, names, gain_range("goal"), "tasks") if values else None
+        # Without bounds: a difference has its interval on the plain scale, as that over seeds and its p.
+        return estimate(gains, names, over="tasks") if values else None
 
 
 def own_rows(rows: Sequence[SeatResult], policy: str) -> list[SeatResult]:

@@ -141,7 +141,7 @@ class Recipe:
 
 
 SHORT_RECIPE = Recipe(("conceder", "boulware"), ("conceder", "linear"))
-"""The recipe of a short run: of its two teachers one gives in early and one at the end, so that GRPO has something to choose."""
+"""The recipe of a short run: of its two teachers one gives in early and one at the end, so GRPO has a choice."""
 
 
 def seed_stages(seed: int, recipe: Recipe | None = None) -> Iterator[Stage]:

@@ -102,8 +102,8 @@ class Recipe:
     """What a study of this kind may choose without another file.
 
     Attributes:
-        teachers: the scripts that are cloned, each in half or another equal share of the episodes; one alone also
-            answers in the clone's own states.
+        teachers: the scripts that are cloned, in equal shares of the episodes; one alone also answers in the clone's
+            own states.
         partners: the partners of the teachers' episodes and of the clone's own.
         relabelled: whether the arm of the relabelled clone is trained, too.
         improved: whether the clone is trained further, by GRPO.
@@ -117,7 +117,10 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.relabelled and len(self.teachers) > 1:
             raise InvalidValueError(
-                field="teacher", expected="one, to answer in the clone's own states", got=self.teachers
+                field="teacher",
+                expected="one, to answer in the clone's own states",
+                got=self.teachers,
+                hint="name one with --teacher, or leave out --relabel",
             )
 
     @property
